@@ -20,18 +20,17 @@ from tests.ending import pytest_sessionstart, pytest_unconfigure
 from tests.schema import migrations
 from tests.spares import own_spares
 from tests.standin.shared import session_standin, shared_standin
-from tests.worlds.bucket import bucket_lake, bucket_proxy, bucket_server
-from tests.worlds.folders import gcs_server
+from tests.worlds.bucket import bucket_lake, bucket_proxy, gs_server, s3_server
 
 __all__ = [
     "bucket_lake",
     "bucket_proxy",
-    "bucket_server",
-    "gcs_server",
+    "gs_server",
     "migrations",
     "own_spares",
     "pytest_sessionstart",
     "pytest_unconfigure",
+    "s3_server",
     "session_standin",
     "shared_standin",
 ]

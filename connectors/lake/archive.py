@@ -5,7 +5,6 @@ from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from connectors.lake.data_files import FileStatistics, list_statistics, touches
 from connectors.lake.errors import our_errors
@@ -76,8 +75,7 @@ class LakeArchive(LakeTable):
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield ``columns`` of every row of the newest snapshot, from its files."""
-        for file in self.data_files():
-            yield from pq.read_table(file.path, columns=list(columns), partitioning=None).to_batches()
+        yield from self.writer().read_columns([self._name(file) for file in self.data_files()], columns)
 
     def volumes(self, window: Window) -> HourVolumes:
         """Return the volumes of the newest snapshot, from the ends of its files."""

@@ -19,9 +19,10 @@ from connectors.columns import arrow_schema
 from connectors.lake.clocks import refuse_wrong_clock
 from connectors.lake.delta_table import SCHEMA_PROPERTY, DurableTable, rewrite_mark
 from connectors.lake.errors import our_errors
-from connectors.lake.files import WrittenFile, open_folder, row_groups
+from connectors.lake.files import WrittenFile, row_groups
 from connectors.lake.log_entries import add_action, remove_action
 from connectors.lake.objects import open_objects
+from connectors.lake.reading import open_files
 from connectors.lake.rows import LakeRowTable, widen_batch
 from connectors.lake.tables import refuse_old
 from model.entity import PARTITION_DATE
@@ -309,10 +310,9 @@ def _leaves(field: pa.Field, prefix: str = "") -> Iterator[str]:
 
 def _widened(path: str, current: RowSchema, target: RowSchema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file, which may lack columns that are younger than it, in the schema ``target``."""
-    filesystem, place = open_folder(path)
     schema = arrow_schema(target)
-    with pq.ParquetFile(place, filesystem=filesystem) as file:
-        for batch in file.iter_batches(_REWRITE_ROWS):
+    with open_files([path]) as files:
+        for batch in files.batches(path, most_rows=_REWRITE_ROWS):
             yield widen_batch(batch, current, target, schema)
 
 

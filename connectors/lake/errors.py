@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import EDQUOT, ENOSPC
 from typing import Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -61,7 +62,8 @@ def is_unavailable(exc: Exception) -> bool:
 
 def is_entry_refused(exc: Exception) -> bool:
     """Whether a store denied permission to write a log entry, so the entry was not written and never will be."""
-    return _ENTRY_REFUSED.search(_plain(exc)) is not None
+    # The client quotes the names of objects in Cloud Storage, also the underscore.
+    return _ENTRY_REFUSED.search(unquote(_plain(exc))) is not None
 
 
 def is_disk_full(exc: Exception) -> bool:

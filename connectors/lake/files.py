@@ -4,18 +4,18 @@ import itertools
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from connectors.lake.errors import our_errors
-from connectors.lake.objects import open_objects
+from connectors.lake.objects import is_bucket, local_path, open_objects
+from connectors.lake.reading import OpenFiles, open_files
 from model.format import Format
 from model.table import ARCHIVE_COLUMNS, ColumnType, Partitioning
 from model.volume import HourCounts, add_counts, hour_key
@@ -45,8 +45,6 @@ _DICTIONARY_COLUMNS: Final = ["topic", "subscription", "ordering_key", "attribut
 _STATISTICS_COLUMNS: Final = ["topic", "publish_time", "ingest_time", "message_id"]
 _ROW_GROUP_MESSAGES: Final = 65_536
 _ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
-# A message may have 10 MB: files are read few rows at a time.
-_READ_ROWS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +104,8 @@ class LakeArchiveWriter:
     has_volumes: ClassVar[bool] = True
     # A query for one topic skips the row groups of others.
     is_by_topic: ClassVar[bool] = True
+    # In which the rows of a file are read, where it is not the file's own.
+    schema: ClassVar[pa.Schema | None] = FILE_SCHEMA
 
     def as_json(self) -> dict[str, Any]:
         """Return its fields."""
@@ -128,38 +128,47 @@ class LakeArchiveWriter:
         batches = [_archive_batch(topic, subscription, rows, now) for topic, subscription, rows in ordered]
         return self._write(pa.Table.from_batches(batches, schema=FILE_SCHEMA), now)
 
-    def read_schema(self, name: str) -> pa.Schema:
-        """Return the schema in which :meth:`read_batches` yields the rows of a file of the table."""
-        filesystem, folder = open_folder(self.table_uri)
-        with our_errors(f"reading {name}"), pq.ParquetFile(f"{folder}/{name}", filesystem=filesystem) as file:
-            return self._schema_of(file)
+    @contextmanager
+    def reading(self, names: Sequence[str]) -> Iterator[OpenFiles]:
+        """Give what reads files of the table for :meth:`read_schema` and :meth:`read_batches`, in this order."""
+        with open_files([self._path(name) for name in names]) as files:
+            yield files
 
-    def read_batches(self, names: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    def read_schema(self, files: OpenFiles, name: str) -> pa.Schema:
+        """Return the schema in which :meth:`read_batches` yields the rows of a file of the table."""
+        with our_errors(f"reading {name}"):
+            return self.schema or files.schema(self._path(name))
+
+    def read_batches(self, files: OpenFiles, names: Iterable[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of files of the table, the files in the order given, with little of them in memory.
 
         Raises:
             WarehouseError: a file can't be read.
         """
-        filesystem, folder = open_folder(self.table_uri)
         for name in names:
-            with our_errors(f"reading {name}"), pq.ParquetFile(f"{folder}/{name}", filesystem=filesystem) as file:
-                schema = self._schema_of(file)
-                for batch in file.iter_batches(_READ_ROWS):
-                    yield batch.cast(schema)
+            with our_errors(f"reading {name}"):
+                for batch in files.batches(self._path(name)):
+                    yield batch if self.schema is None else batch.cast(self.schema)
 
-    def read_columns(self, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield ``columns`` of the rows of a file of the table; one that the file does not have yet is null.
+    def read_columns(self, names: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield ``columns`` of the rows of files of the table; one that a file does not have yet is null.
 
         Raises:
-            WarehouseError: the file can't be read.
+            WarehouseError: a file can't be read.
         """
-        filesystem, folder = open_folder(self.table_uri)
-        with our_errors(f"reading {name}"), pq.ParquetFile(f"{folder}/{name}", filesystem=filesystem) as file:
-            present = [column for column in columns if column in file.schema_arrow.names]
-            for batch in file.iter_batches(_ROW_GROUP_MESSAGES, columns=present):
-                found = {column: batch.column(column) for column in present}
-                missing = pa.nulls(batch.num_rows)
-                yield pa.record_batch({column: found.get(column, missing) for column in columns})
+        with self.reading(names) as files:
+            for name in names:
+                with our_errors(f"reading {name}"):
+                    for batch in files.batches(self._path(name), columns, most_rows=_ROW_GROUP_MESSAGES):
+                        missing = pa.nulls(batch.num_rows)
+                        present = batch.schema.names
+                        yield pa.record_batch(
+                            {column: batch.column(column) if column in present else missing for column in columns}
+                        )
+
+    def _path(self, name: str) -> str:
+        root = self.table_uri if is_bucket(self.table_uri) else local_path(self.table_uri)
+        return f"{root}/{name}"
 
     def write_batches(
         self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, partition: datetime
@@ -176,7 +185,9 @@ class LakeArchiveWriter:
 
     def write_without(self, file: WrittenFile, is_unwanted: pa.BooleanArray) -> WrittenFile | None:
         """Write ``file`` again without the rows where ``is_unwanted`` holds; None when none are left."""
-        table = pa.Table.from_batches(self.read_batches([file.path]), self.read_schema(file.path))
+        with self.reading([file.path]) as files:
+            schema = self.read_schema(files, file.path)
+            table = pa.Table.from_batches(self.read_batches(files, [file.path]), schema)
         kept = table.filter(pc.invert(is_unwanted))
         if kept.num_rows == 0:
             return None
@@ -186,9 +197,6 @@ class LakeArchiveWriter:
         """Delete a file that will not be committed; one that is gone already is fine."""
         with our_errors(f"deleting {file.path}"):
             open_objects(self.table_uri).delete(file.path)
-
-    def _schema_of(self, file: pq.ParquetFile) -> pa.Schema:  # noqa: ARG002
-        return FILE_SCHEMA
 
     def _write(self, table: pa.Table, ingest_time: datetime) -> WrittenFile:
         is_small = table.nbytes < self.small_bytes
@@ -228,12 +236,6 @@ class LakeArchiveWriter:
             modified_at_ms=made.modified_at_ms,
             stats=statistics.as_json(),
         )
-
-
-def open_folder(uri: str) -> tuple[pafs.FileSystem, str]:
-    """Return the file system of a path or a URI, and where it is there."""
-    filesystem, place = pafs.FileSystem.from_uri(uri if "://" in uri else Path(uri).absolute().as_uri())
-    return filesystem, place
 
 
 def count_volumes(rows: pa.Table) -> HourCounts:

@@ -15,11 +15,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from connectors.lake.errors import our_errors
-from connectors.lake.files import open_folder
-from connectors.lake.objects import open_objects
+from connectors.lake.objects import is_bucket, local_path, open_objects
+from connectors.lake.reading import open_files
 from model.errors import MergeOvertakenError
 
 Hashes = npt.NDArray[np.uint64]
@@ -73,10 +72,9 @@ class KeyIndex:
 
     def __init__(self, table_uri: str, number: int, key: Sequence[str]) -> None:
         self._key = list(key)
-        self._files, root = open_folder(table_uri)
         self._objects = open_objects(table_uri)
-        self._folder = f"{root}/{FOLDER}"
-        self._is_local = isinstance(self._files, pafs.LocalFileSystem)
+        self._folder = f"{table_uri}/{FOLDER}"
+        self._beside = open_objects(self._folder)
         self.number = number
         self._runs = self._read_manifest() if number else []
 
@@ -130,10 +128,9 @@ class KeyIndex:
         mine = {_manifest(self.number), *(self._runs or ())}
         with our_errors("cleaning the index of keys"):
             now = self._objects.now()
-            for found in self._files.get_file_info(pafs.FileSelector(self._folder, allow_not_found=True)):
-                is_old = found.mtime is not None and now - found.mtime.timestamp() > _LEFTOVER_SECONDS
-                if found.base_name not in used and (found.base_name in mine or is_old):
-                    self._objects.delete(f"{FOLDER}/{found.base_name}")
+            for name, written_at in self._beside.times().items():
+                if name not in used and (name in mine or now - written_at > _LEFTOVER_SECONDS):
+                    self._beside.delete(name)
 
     def _publish(self, runs: list[str]) -> "KeyIndex":
         # No clock and no count: merges that race begin from the same state.
@@ -157,33 +154,30 @@ class KeyIndex:
 
     def _open(self, name: str) -> KeyDays:
         """Return a run, mapped into memory where its file is local."""
-        count = _count(name)
-        path = f"{self._folder}/{name}"
+        count, path = _count(name), f"{self._folder}/{name}"
         raw: Any
         with our_errors("reading the index of keys"):
             try:
-                if self._is_local:
-                    raw = np.memmap(path, dtype=np.uint8, mode="r")
+                if is_bucket(path):
+                    with open_files([path]) as files:
+                        raw = np.frombuffer(files.read(path), dtype=np.uint8)
                 else:
-                    with self._files.open_input_stream(path) as source:
-                        raw = np.frombuffer(source.read(), dtype=np.uint8)
+                    raw = np.memmap(local_path(path), dtype=np.uint8, mode="r")
             except FileNotFoundError as exc:
                 raise MergeOvertakenError(f"Another merge has replaced {name} in the index of keys.") from exc
         return KeyDays(raw[: count * 8].view(np.uint64), raw[count * 8 :].view(np.int32))
 
     def _read_manifest(self) -> list[str] | None:
-        path = f"{self._folder}/{_manifest(self.number)}"
         with our_errors("reading the index of keys"):
-            if self._files.get_file_info(path).type is not pafs.FileType.File:
+            stored = self._beside.read(_manifest(self.number))
+            if stored is None:
                 return None
-            with self._files.open_input_stream(path) as source:
-                manifest = json.loads(source.read())
+            manifest = json.loads(stored.content)
             runs = list(manifest["runs"])
-            found = self._files.get_file_info([f"{self._folder}/{name}" for name in runs])
+            # Without one of the files each merge would take another for quicker, for ever.
+            is_whole = not runs or set(runs) <= set(self._beside.list())
         # An early Refeed did not write the key down.
-        is_ours = manifest.get("key") == self._key
-        # Without one of the files each merge would take another for quicker, for ever.
-        return runs if is_ours and all(each.type is pafs.FileType.File for each in found) else None
+        return runs if is_whole and manifest.get("key") == self._key else None
 
 
 def _manifest(number: int) -> str:

@@ -7,11 +7,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from connectors.lake.errors import our_errors
-from connectors.lake.files import open_folder
 from connectors.lake.objects import open_objects
 
 FOLDER: Final = "_refeed_taken"
@@ -53,20 +51,16 @@ class MergedFileLists:
     """
 
     def __init__(self, table_uri: str) -> None:
-        self._files, root = open_folder(table_uri)
         self._objects = open_objects(table_uri)
-        self._folder = f"{root}/{FOLDER}"
+        self._lists = open_objects(f"{table_uri}/{FOLDER}")
 
     def read(self, number: int) -> MergedFiles | None:
         """Return a list, None when it is lost; then it is not known which files were taken."""
-        path = f"{self._folder}/{number}.parquet"
         with our_errors("reading which files of staging are merged"):
-            if self._files.get_file_info(path).type is not pafs.FileType.File:
+            stored = self._lists.read(f"{number}.parquet")
+            if stored is None:
                 return None
-            try:
-                found = pq.read_table(path, filesystem=self._files, schema=_SCHEMA)
-            except FileNotFoundError:
-                return None
+            found = pq.read_table(pa.BufferReader(stored.content), schema=_SCHEMA)
         starts = (moment.astimezone(UTC) for moment in found.column("partition").to_pylist())
         return dict(zip(found.column("name").to_pylist(), starts, strict=True))
 
@@ -84,10 +78,9 @@ class MergedFileLists:
     def forget(self, number: int) -> None:
         """Delete the lists of a day before that of ``number``, whose commit is in."""
         with our_errors("cleaning the lists of merged files"):
-            found = self._files.get_file_info(pafs.FileSelector(self._folder, allow_not_found=True))
             # By the clock of the storage alone.
-            moments = {file.base_name: file.mtime.timestamp() for file in found if file.mtime is not None}
+            moments = self._lists.times()
             newest = moments.get(f"{number}.parquet", 0.0)
             for name, moment in moments.items():
                 if newest - moment > _KEEP_SECONDS:
-                    self._objects.delete(f"{FOLDER}/{name}")
+                    self._lists.delete(name)

@@ -1,5 +1,6 @@
 """The lake's engine reads a bucket's files through this file system; it opens files and nothing else."""
 
+import os
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future
@@ -8,7 +9,7 @@ from typing import Any, Final
 
 from fsspec import AbstractFileSystem
 
-from connectors.lake.object_reads import PIECE_BYTES, ObjectReads, Tail
+from connectors.lake.object_reads import PIECE_BYTES, TAIL_BYTES, ObjectReads, Tail
 
 # So many files' ends are asked for before the engine opens these files.
 _AHEAD: Final = 16
@@ -54,7 +55,7 @@ class ObjectFiles(AbstractFileSystem):  # type: ignore[misc]
         """Open a file, which sends the request for its end."""
         if mode != "rb":
             raise PermissionError(f"{path} can only be read.")
-        if path not in self._sizes:
+        if self._sizes.get(path, 0) <= TAIL_BYTES:
             self._ask(path)
         return _ObjectFile(self, path)
 
@@ -94,7 +95,7 @@ class ObjectFiles(AbstractFileSystem):  # type: ignore[misc]
         with self._lock:
             place = self._order.get(path, len(self._paths))
             for each in self._paths[place + 1 : place + _AHEAD]:
-                if each not in self._tails and each not in self._sizes:
+                if each not in self._tails and self._sizes.get(each, 0) <= TAIL_BYTES:
                     self._tails[each] = self._reads.tail(each)
             if path not in self._tails:
                 self._tails[path] = self._reads.tail(path)
@@ -112,7 +113,7 @@ class ObjectFiles(AbstractFileSystem):  # type: ignore[misc]
 
 
 class _ObjectFile:
-    """One open file.
+    """One open file, as DuckDB and Arrow read it.
 
     DuckDB reads at a place by two calls, ``seek`` and ``read``, and threads that share a file make them at once.
     So each thread has a place of its own: with one for all, a thread gets the bytes of another's place.
@@ -123,13 +124,20 @@ class _ObjectFile:
         self._path = path
         # Not threading.local: a thread of DuckDB's is a new one for Python with each call.
         self._places: dict[int, int] = {}
+        self.closed = False
 
-    def seek(self, place: int, _whence: int = 0) -> int:
+    def seek(self, place: int, whence: int = 0) -> int:
+        place += self._files.size(self._path) if whence == os.SEEK_END else 0
         self._places[threading.get_ident()] = place
         return place
 
-    def read(self, size: int) -> bytes:
-        return self._files.read(self._path, self._places.pop(threading.get_ident()), size)
+    def tell(self) -> int:
+        return self._places.get(threading.get_ident(), 0)
+
+    def read(self, size: int = -1) -> bytes:
+        place = self._places.pop(threading.get_ident(), 0)
+        return self._files.read(self._path, place, self._files.size(self._path) if size < 0 else size)
 
     def close(self) -> None:
+        self.closed = True
         self._places.clear()

@@ -3,14 +3,14 @@
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-import pyarrow.fs as pafs
+import pyarrow as pa
 
 from connectors.lake.errors import our_errors
 from connectors.object_store.bucket import BUFFER_BYTES, FIT, UNFIT, Bucket, StoredObject, Tag, WrittenObject
@@ -52,6 +52,9 @@ class Objects(Protocol):
     def list(self) -> list[str]:
         """Return the names of the objects, without those in folders."""
 
+    def times(self) -> Mapping[str, float]:
+        """Return when each object was written, without those in folders, in Unix seconds of :meth:`now`."""
+
     def delete(self, *names: str) -> None:
         """Delete objects; those that are gone already are fine."""
 
@@ -61,11 +64,16 @@ def is_bucket(uri: str) -> bool:
     return "://" in uri and not uri.startswith("file:")
 
 
+def local_path(uri: str) -> Path:
+    """Return where a path or a ``file:`` URI is on this machine's disk."""
+    return Path(url2pathname(urlsplit(uri).path) if "://" in uri else uri).absolute()
+
+
 def open_objects(uri: str, *, is_swept: bool = False) -> Objects:
     """Return the objects below a path or a URI; ``is_swept`` has a disk's unfinished files in the folder above."""
     if is_bucket(uri):
         return Bucket(uri)
-    folder = Path(url2pathname(urlsplit(uri).path) if "://" in uri else uri).absolute()
+    folder = local_path(uri)
     return Disk(folder, folder.parent if is_swept else folder)
 
 
@@ -104,9 +112,8 @@ class Disk:
         folders = dict.fromkeys((path.parent, self._folder))
         if path.parent != self._folder:
             path.parent.mkdir(exist_ok=True)
-        local = pafs.LocalFileSystem()
         try:
-            with local.open_output_stream(str(path), compression=None, buffer_size=BUFFER_BYTES) as stream:
+            with pa.BufferedOutputStream(pa.OSFile(str(path), mode="w"), BUFFER_BYTES) as stream:
                 made = WrittenObject(stream)
                 yield made
             for place in (path, *folders):
@@ -153,10 +160,14 @@ class Disk:
 
     def list(self) -> list[str]:
         """Return the names of the objects."""
+        return list(self.times())
+
+    def times(self) -> Mapping[str, float]:
+        """Return when each object was written."""
         try:
-            return [entry.name for entry in os.scandir(self._folder) if entry.is_file()]
+            return {entry.name: entry.stat().st_mtime for entry in os.scandir(self._folder) if entry.is_file()}
         except FileNotFoundError:
-            return []
+            return {}
 
     def delete(self, *names: str) -> None:
         """Delete objects."""

@@ -8,16 +8,16 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from connectors.columns import arrow_schema
 from connectors.lake.buckets import read_batches
 from connectors.lake.engine import EngineLimits
 from connectors.lake.entities import write_partition
 from connectors.lake.errors import our_errors
-from connectors.lake.files import WrittenFile, open_folder
+from connectors.lake.files import WrittenFile
 from connectors.lake.merge_statements import ROW, MergeStatements
 from connectors.lake.merging import Dealt, RowNumbers, read_widened
+from connectors.lake.reading import open_files
 
 _BATCH_ROWS: Final = 16_384
 
@@ -83,12 +83,11 @@ def _read(
     path: str, statements: MergeStatements, schema: pa.Schema, limits: EngineLimits
 ) -> Iterator[tuple[Any, pa.RecordBatch]]:
     """Yield the numbers of a file's rows with the rows, in the columns of ``schema``."""
-    filesystem, place = open_folder(path)
-    with our_errors(f"reading {path}"), pq.ParquetFile(place, filesystem=filesystem) as file:
-        if file.schema_arrow.remove_metadata().equals(schema):
+    with our_errors(f"reading {path}"), open_files([path]) as files:
+        if files.schema(path).equals(schema):
             first = 0
-            for batch in file.iter_batches(_BATCH_ROWS, use_threads=False):
-                yield np.arange(first, first + batch.num_rows), batch.replace_schema_metadata(None)
+            for batch in files.batches(path, most_rows=_BATCH_ROWS, use_threads=False):
+                yield np.arange(first, first + batch.num_rows), batch
                 first += batch.num_rows
             return
     # Columns came since it was written, perhaps within records: DuckDB fills them in.

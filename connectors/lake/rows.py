@@ -4,11 +4,10 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
@@ -23,8 +22,6 @@ from model.schema import Evolution, RowSchema, evolution_error, plan_evolution
 from model.table import Partitioning
 from model.widening import plan_widening, widen_value
 
-_REWRITE_ROWS: Final = 10_000
-
 
 @dataclass(frozen=True, slots=True)
 class LakeRowWriter(LakeArchiveWriter):
@@ -36,6 +33,7 @@ class LakeRowWriter(LakeArchiveWriter):
     # A task writes one for each of its tables, of some tens of rows where there are hundreds of tables.
     small_bytes: ClassVar[int] = 64 * 1024
     has_volumes: ClassVar[bool] = False
+    schema: ClassVar[pa.Schema | None] = None
 
     def write_rows(self, batches: Sequence[pa.RecordBatch]) -> WrittenFile:
         """Write one durable file with the rows of ``batches``, which have one schema and an ``ingest_time``.
@@ -51,9 +49,6 @@ class LakeRowWriter(LakeArchiveWriter):
         place = table.schema.get_field_index("ingest_time")
         same = pa.repeat(pa.scalar(now, table.schema.field(place).type), table.num_rows)
         return self._write(table.set_column(place, table.schema.field(place), same), now)
-
-    def _schema_of(self, file: pq.ParquetFile) -> pa.Schema:
-        return file.schema_arrow.remove_metadata()
 
 
 class LakeRowTable(LakeTable):
@@ -152,27 +147,26 @@ class LakeRowTable(LakeTable):
         table, schema, mark = self._table(), arrow_schema(target), rewrite_mark(current, target)
         with our_errors(f"rewriting {self.name}", but=CommitFailedError):
             if not table.transaction_version(mark):
+                names: dict[datetime, list[str]] = {}
+                for file in self._files(table):
+                    names.setdefault(file.partition, []).append(self._name(file))
                 files = [
                     self.writer().write_batches(
-                        (
-                            widen_batch(batch, current, target, schema)
-                            for batch in self._partition_batches(table, partition)
-                        ),
-                        schema,
-                        partition,
+                        self._widened(sorted(names[partition]), current, target), schema, partition
                     )
-                    for partition in sorted({file.partition for file in self._files(table)})
+                    for partition in sorted(names)
                 ]
                 self._commit(table, [file for file in files if file is not None], {mark: 1}, schema=schema)
                 table.update_incremental()
             self._note(table, target)
         self._delta = None
 
-    def _partition_batches(self, table: DeltaTable, partition: datetime) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition, all in the table's schema."""
-        column = self._partition
-        here = pc.field(column.name) == pa.scalar(partition, pa.timestamp("us", "UTC")).cast(column.type)
-        yield from table.to_pyarrow_dataset().to_batches(batch_size=_REWRITE_ROWS, filter=here)
+    def _widened(self, names: Sequence[str], current: RowSchema, target: RowSchema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of files in the schema ``target``; an older file may lack columns of ``current``."""
+        writer, schema = self.writer(), arrow_schema(target)
+        with writer.reading(names) as files:
+            for batch in writer.read_batches(files, names):
+                yield widen_batch(batch, current, target, schema)
 
     def delete_where(self, column: str, value: str, *, since: datetime) -> int:
         """Delete the rows that came in since then whose text ``column`` is ``value``; return how many there were.
@@ -199,16 +193,18 @@ class LakeRowTable(LakeTable):
         """Delete the rows of ``files`` where ``is_unwanted`` holds, in one commit; return how many there were."""
         writer = self.writer()
         deleted, removed, added = 0, [], []
-        for file in files:
-            name = self._name(file)
-            rows = sum(is_unwanted(batch).true_count for batch in writer.read_batches([name]))
-            if not rows:
-                continue
-            kept = (batch.filter(pc.invert(is_unwanted(batch))) for batch in writer.read_batches([name]))
-            left = writer.write_batches(kept, writer.read_schema(name), file.partition)
-            deleted += rows
-            removed.append(file)
-            added += [] if left is None else [left]
+        with writer.reading([self._name(file) for file in files]) as opened:
+            for file in files:
+                name = self._name(file)
+                rows = sum(is_unwanted(batch).true_count for batch in writer.read_batches(opened, [name]))
+                if not rows:
+                    continue
+                read = writer.read_batches(opened, [name])
+                kept = (batch.filter(pc.invert(is_unwanted(batch))) for batch in read)
+                left = writer.write_batches(kept, writer.read_schema(opened, name), file.partition)
+                deleted += rows
+                removed.append(file)
+                added += [] if left is None else [left]
         if removed:
             with our_errors(f"deleting from {self.name}"):
                 self._replace(removed, added)

@@ -108,11 +108,10 @@ class TableFiles(DurableTable):
     ) -> Iterator[pa.RecordBatch]:
         """Yield ``columns`` of the rows of files where ``is_in``, of batches that have ``asked`` too, holds."""
         read = list(dict.fromkeys((*columns, *asked)))
-        for name in names:
-            for batch in self.writer().read_columns(name, read):
-                kept = batch.filter(pc.fill_null(is_in(batch), fill_value=False))
-                if kept.num_rows:
-                    yield kept.select(list(columns))
+        for batch in self.writer().read_columns(names, read):
+            kept = batch.filter(pc.fill_null(is_in(batch), fill_value=False))
+            if kept.num_rows:
+                yield kept.select(list(columns))
 
     def _name(self, file: DataFile) -> str:
         return file.path.removeprefix(f"{self.uri}/")

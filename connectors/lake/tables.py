@@ -23,6 +23,7 @@ from connectors.lake.errors import error_from, is_entry_refused, our_errors
 from connectors.lake.files import WrittenFile, is_partition, partition_value
 from connectors.lake.leases import LakeLeases
 from connectors.lake.log_entries import add_action, append_entries, remove_action
+from connectors.lake.reading import OpenFiles
 from connectors.lake.table_files import TableFiles
 from connectors.patience import retry_passing
 from model import failpoint
@@ -221,8 +222,9 @@ class LakeTable(TableFiles):
             if len(files) <= max(1, max_small_files):
                 continue
             failpoint.hit("compact.before")
-            for together in self._bins(files):
-                removed += self._merge(partition, together)
+            with self.writer().reading([self._name(file) for file in files]) as opened:
+                for schema, together in self._bins(opened, files):
+                    removed += self._merge(opened, schema, partition, together)
             failpoint.hit("compact.after")
         return removed
 
@@ -275,27 +277,27 @@ class LakeTable(TableFiles):
         """Return 0: only an archive has volumes."""
         return 0
 
-    def _bins(self, files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
+    def _bins(self, opened: OpenFiles, files: Sequence[DataFile]) -> Iterator[tuple[pa.Schema, list[DataFile]]]:
         """Yield the files of a partition that become one: of one schema, and of the size that is aimed at."""
         writer = self.writer()
         bins: list[tuple[pa.Schema, list[DataFile]]] = []
         for file in files:
-            schema = writer.read_schema(self._name(file))
+            schema = writer.read_schema(opened, self._name(file))
             found = next((held for known, held in bins if known.equals(schema)), None)
             if found is None:
                 found = []
                 bins.append((schema, found))
             found.append(file)
             if sum(held.size_bytes for held in found) >= COMPACTED_BYTES:
-                yield found
+                yield schema, found
                 bins = [(known, held) for known, held in bins if held is not found]
-        yield from (held for _, held in bins if len(held) > 1)
+        yield from ((known, held) for known, held in bins if len(held) > 1)
 
-    def _merge(self, partition: datetime, files: Sequence[DataFile]) -> int:
+    def _merge(self, opened: OpenFiles, schema: pa.Schema, partition: datetime, files: Sequence[DataFile]) -> int:
         """Put one file in the place of several with the same rows; return how many there are less."""
         writer = self.writer()
-        names = [self._name(file) for file in files]
-        merged = writer.write_batches(writer.read_batches(names), writer.read_schema(names[0]), partition)
+        batches = writer.read_batches(opened, [self._name(file) for file in files])
+        merged = writer.write_batches(batches, schema, partition)
         with our_errors(f"compacting partition {partition}"):
             self._replace(files, [] if merged is None else [merged], is_same_rows=True)
         return len(files) - (merged is not None)

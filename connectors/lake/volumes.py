@@ -1,7 +1,7 @@
 """The volumes of an archive in a lake, from the ends of its files; no row is read."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 
 from connectors.lake.data_files import DataFile
 from connectors.lake.errors import our_errors
-from connectors.lake.files import VOLUMES_KEY, count_volumes, open_folder
-from connectors.lake.objects import open_objects, sync_file
+from connectors.lake.files import VOLUMES_KEY, count_volumes
+from connectors.lake.objects import Objects, is_bucket, open_objects, sync_file
+from connectors.lake.reading import OpenFiles, open_files
 from connectors.lake.tables import LakeTable
 from model.volume import HourCounts, HourVolumes, add_counts, hours_of, volumes_of
 from model.window import Window
@@ -79,11 +78,11 @@ class LakeVolumes:
         """
         name = self._name(file)
         counts: dict[str, dict[str, tuple[int, int]]] = {}
-        for batch in self._archive.writer().read_columns(name, _COLUMNS):
+        for batch in self._archive.writer().read_columns([name], _COLUMNS):
             add_counts(counts, count_volumes(pa.Table.from_batches([batch])))
         content, beside = json.dumps(counts).encode(), f"{self._archive.uri}/{_BESIDE}"
         with our_errors(f"writing the volumes of {name}"):
-            if "://" in beside:
+            if is_bucket(beside):
                 open_objects(beside).put_new(f"{name}.json", content)
                 return
             path = Path(beside, f"{name}.json.tmp")
@@ -103,28 +102,34 @@ class LakeVolumes:
         if not fresh and not known.unknown:
             return known
         with our_errors("reading the volumes of the archive's files"), ThreadPoolExecutor(_READERS) as pool:
-            filesystem, folder = open_folder(self._archive.uri)
             # All of it is read before any of it counts: one that fails is read again as a whole.
-            ends = list(pool.map(lambda name: _read_end(filesystem, folder, name), sorted(fresh)))
-            times = {name: found for name, found in ends if isinstance(found, Window)} | known.unknown
-            kept = _names_beside(filesystem, folder) & times.keys() if times else set()
-            beside = list(pool.map(lambda name: _read_beside(filesystem, folder, name), sorted(kept)))
-        for _, counts in (*((name, found) for name, found in ends if not isinstance(found, Window)), *beside):
+            ends = self._read_ends(sorted(fresh))
+            times = {name: found for name, found in ends.items() if isinstance(found, Window)} | known.unknown
+            beside = open_objects(f"{self._archive.uri}/{_BESIDE}")
+            kept = {name.removesuffix(".json") for name in beside.list()} & times.keys() if times else set()
+            counted = list(pool.map(lambda name: _read_beside(beside, name), sorted(kept)))
+        for counts in (*(found for found in ends.values() if not isinstance(found, Window)), *counted):
             add_counts(known.counts, counts)
         known.names |= fresh
         known.unknown = {name: found for name, found in times.items() if name not in kept}
         return known
 
+    def _read_ends(self, names: Sequence[str]) -> Mapping[str, HourCounts | Window]:
+        """Return each file's volumes, or the times of its rows where it does not have them."""
+        paths = {name: f"{self._archive.uri}/{name}" for name in names}
+        with open_files(list(paths.values())) as files:
+            return {name: _read_end(files, path) for name, path in paths.items()}
+
     def _name(self, file: DataFile) -> str:
         return file.path.removeprefix(f"{self._archive.uri}/")
 
 
-def _read_end(filesystem: pafs.FileSystem, folder: str, name: str) -> tuple[str, HourCounts | Window]:
+def _read_end(files: OpenFiles, path: str) -> HourCounts | Window:
     """Return a file's volumes, or the times of its rows where it does not have them."""
-    with pq.ParquetFile(f"{folder}/{name}", filesystem=filesystem) as file:
+    with files.open(path) as file:
         metadata = file.metadata
         kept = (metadata.metadata or {}).get(VOLUMES_KEY)
-        return name, json.loads(kept) if kept is not None else _times_of(metadata)
+        return json.loads(kept) if kept is not None else _times_of(metadata)
 
 
 def _times_of(metadata: Any) -> Window:
@@ -134,11 +139,9 @@ def _times_of(metadata: Any) -> Window:
     return Window(min(end.min for end in ends), max(end.max for end in ends))
 
 
-def _names_beside(filesystem: pafs.FileSystem, folder: str) -> set[str]:
-    found = filesystem.get_file_info(pafs.FileSelector(f"{folder}/{_BESIDE}", allow_not_found=True))
-    return {info.base_name.removesuffix(".json") for info in found if info.base_name.endswith(".json")}
-
-
-def _read_beside(filesystem: pafs.FileSystem, folder: str, name: str) -> tuple[str, HourCounts]:
-    with filesystem.open_input_stream(f"{folder}/{_BESIDE}/{name}.json") as source:
-        return name, json.loads(source.read())
+def _read_beside(beside: Objects, name: str) -> HourCounts:
+    found = beside.read(f"{name}.json")
+    if found is None:
+        raise FileNotFoundError(f"{name}.json is missing in {_BESIDE}.")
+    counts: HourCounts = json.loads(found.content)
+    return counts

@@ -217,7 +217,11 @@ class Bucket:
 
     def list(self) -> list[str]:
         """Return the names of the objects."""
-        return [each.name for each in self.list_folder()[0]]
+        return list(self.times())
+
+    def times(self) -> Mapping[str, float]:
+        """Return when each object was written."""
+        return {each.name: each.modified_at.timestamp() for each in self.list_folder()[0]}
 
     def list_folder(self) -> tuple[Sequence[ListedObject], Sequence[str]]:
         """Return the objects, without those in folders, and the names of the folders."""

@@ -9,7 +9,8 @@ import pytest
 
 from jobs.files import open_files
 from model.principal import PLAN, READ, RUN
-from tests.worlds.folders import SCHEMES, bucket_folder
+from tests.worlds.bucket import SCHEMES
+from tests.worlds.folders import bucket_folder
 
 REPLAY = """
 name: replay

@@ -13,8 +13,8 @@ from jobs.store import JobStore
 from model.errors import JavaNotFoundError, PubSubError
 from model.stream_options import StreamKind
 from streams.status import StatusFile
-from tests.worlds.bucket import Proxy, make_lake, moto_server, settings_at
-from tests.worlds.folders import SCHEMES, bucket_folder
+from tests.worlds.bucket import SCHEMES, Proxy, make_lake, moto_server, settings_at
+from tests.worlds.folders import bucket_folder
 
 
 def findings(result: Any) -> dict[str, dict[str, str]]:

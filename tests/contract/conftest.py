@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +8,7 @@ import pytest
 from jobs.files import Files, open_files
 from jobs.store import JobStore, open_store
 from model.job import new_job_id
+from tests.worlds.bucket import bucket_lake_of
 from tests.worlds.folders import BucketFolder
 
 if TYPE_CHECKING:
@@ -39,7 +41,9 @@ def insert(store: JobStore) -> Callable[..., str]:
     return insert
 
 
-@pytest.fixture(params=["lake", *(pytest.param(each, marks=pytest.mark.cloud) for each in ("bucket", "bigquery"))])
+@pytest.fixture(
+    params=["lake", *(pytest.param(each, marks=pytest.mark.cloud) for each in ("s3", "gs", "bigquery"))]
+)
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator["Shop"]:
     """Return a source with its tables, once in each warehouse."""
     # They import what no job store needs.
@@ -48,13 +52,19 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator["Shop"]:
 
     shop: Shop
     if request.param == "lake":
-        shop = LakeShop(lake=tmp_path / "lake")
-    elif request.param == "bucket":
-        shop = LakeShop(lake=request.getfixturevalue("bucket_lake"), folder=tmp_path)
+        opened: AbstractContextManager[str] = nullcontext(str(tmp_path / "lake"))
+    elif request.param == "bigquery":
+        opened = nullcontext("")
     else:
-        shop = BigQueryShop(dataset=dataset_name(), standin=request.getfixturevalue("shared_standin"))
-    yield shop
-    shop.warehouse.close()
+        opened = bucket_lake_of(request.param, request)
+    with opened as lake:
+        shop = (
+            LakeShop(lake=lake, folder=tmp_path / "lake")
+            if lake
+            else BigQueryShop(dataset=dataset_name(), standin=request.getfixturevalue("shared_standin"))
+        )
+        yield shop
+        shop.warehouse.close()
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from jobs.disk_files import DiskFiles
 from jobs.files import Files, open_files
 from jobs.folder import Control, JobFolder, Order
 from model.errors import FolderUnavailableError
-from tests.worlds.folders import SCHEMES, BucketFolder, bucket_folder
+from tests.worlds.bucket import SCHEMES
+from tests.worlds.folders import BucketFolder, bucket_folder
 
 
 @pytest.fixture(params=["disk", *SCHEMES])

@@ -10,8 +10,8 @@ from jobs.files import Files, open_files
 from jobs.folder import JobFolders
 from model.errors import FolderUnavailableError, SettingsError
 from model.file_version import FileVersion
-from tests.worlds.bucket import Fault
-from tests.worlds.folders import SCHEMES, BucketFolder, bucket_folder
+from tests.worlds.bucket import SCHEMES, Fault
+from tests.worlds.folders import BucketFolder, bucket_folder
 
 MB = 1024 * 1024
 

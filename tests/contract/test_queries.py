@@ -22,6 +22,7 @@ from warehouse.bigquery.runs import QueryRuns
 from warehouse.open import open_warehouse, warehouse_from_json
 from warehouse.queries import Queries, QuerySpace, ReplayQuery, SelectionRun
 
+BUCKETS = [pytest.param(each, marks=pytest.mark.cloud) for each in ("s3", "gs")]
 ROWS = 40
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 ALL = f"WHERE _PARTITIONTIME >= TIMESTAMP '{TODAY - timedelta(days=1):%Y-%m-%d}'"
@@ -64,11 +65,11 @@ def newest_first(count: int) -> pa.RecordBatch:
     return found.take(pa.array(numbers[::-1]))
 
 
-@pytest.fixture(scope="module", params=["lake", pytest.param("bucket", marks=pytest.mark.cloud), "bigquery"])
+@pytest.fixture(scope="module", params=["lake", *BUCKETS, "bigquery"])
 def world(request, tmp_path_factory, session_standin) -> Iterator[World]:
     home: Path = tmp_path_factory.mktemp("home")
-    is_bucket = request.param == "bucket"
-    server = request.getfixturevalue("bucket_server") if is_bucket else ""
+    is_bucket = request.param in ("s3", "gs")
+    server = request.getfixturevalue(f"{request.param}_server") if is_bucket else ""
     environment = {
         **session_standin.environment,
         "REFEED_WAREHOUSE": "lake" if is_bucket else request.param,
@@ -76,7 +77,7 @@ def world(request, tmp_path_factory, session_standin) -> Iterator[World]:
         "REFEED_ARCHIVE_TABLE": f"q{uuid.uuid4().hex[:12]}.messages",
     }
     if is_bucket:
-        environment["REFEED_LAKE"] = make_lake(server)
+        environment["REFEED_LAKE"] = make_lake(server, request.param)
     settings = read_settings(environment, home=home)
     space = QuerySpace("500MB", home / "spill")
     with at_bucket(server) if is_bucket else nullcontext():

@@ -1,6 +1,7 @@
 """A source with its tables in either warehouse, and the oracle that knows what must come out."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -8,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from google.api_core.exceptions import NotFound
 from google.cloud import bigquery
 
@@ -18,9 +18,12 @@ from connectors.bigquery.writes.row_table import BigQueryRowTable
 from connectors.columns import arrow_schema
 from connectors.lake.engine import EngineLimits
 from connectors.lake.entities import EntityTable
-from connectors.lake.files import WrittenFile, open_folder
+from connectors.lake.files import WrittenFile
 from connectors.lake.merging import open_duckdb
+from connectors.lake.objects import is_bucket
+from connectors.lake.reading import open_files
 from connectors.lake.rows import LakeRowTable
+from connectors.object_store.bucket import Bucket
 from model.archive import Attempt
 from model.entity import MESSAGE_COLUMNS, EntityRules, version_order
 from model.schema import Field, RowSchema
@@ -210,8 +213,7 @@ def plain(row: Row) -> Row:
 
 def read_file(path: str) -> list[Row]:
     """Return the rows of a Parquet file."""
-    filesystem, place = open_folder(path)
-    with pq.ParquetFile(place, filesystem=filesystem) as file:
+    with open_files([path]) as files, files.open(path) as file:
         rows: list[Row] = file.read().to_pylist()
         return rows
 
@@ -249,8 +251,12 @@ class LakeShop(Shop):
         table.commit([file], Attempt("s", self.commits, "l", epoch))
 
     def drop_staging(self) -> None:
-        filesystem, place = open_folder(self.staging().uri)
-        filesystem.delete_dir(place)
+        uri = self.staging().uri
+        if is_bucket(uri):
+            bucket = Bucket(uri)
+            bucket.delete(*(each.name for each in bucket.find()))
+        else:
+            shutil.rmtree(uri)
 
     def widen_staging(self) -> None:
         self.staging().widen(self.schema)

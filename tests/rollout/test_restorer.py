@@ -34,8 +34,8 @@ from streams.journal import Journal
 from streams.journal_mark import JournalMark
 from streams.lease import hold_lease
 from tests.memory.tables import RowTables
-from tests.worlds.bucket import Fault
-from tests.worlds.folders import SCHEMES, bucket_folder
+from tests.worlds.bucket import SCHEMES, Fault
+from tests.worlds.folders import bucket_folder
 from tests.worlds.restores import list_running_restores, restore_now
 from tests.worlds.snapshots import BROKEN, KilledError, server
 from tests.worlds.snapshots import Bench as SnapshotBench

@@ -11,12 +11,13 @@ import hashlib
 import json
 import re
 import threading
+from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -130,18 +131,25 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - the names that http.server calls
 
     def _serve(self, bucket: str, name: str, query: Mapping[str, str], body: bytes) -> Answer:
-        if bucket not in self.gcs.buckets:
-            return _error(404, "NoSuchBucket", "The specified bucket does not exist.")
+        is_new = self.command == "PUT" and not name
+        if is_new or bucket not in self.gcs.buckets:
+            missing = _error(404, "NoSuchBucket", "The specified bucket does not exist.")
+            return self._make(bucket) if is_new else missing
         if "uploads" in query or "uploadId" in query:
             return self._serve_upload(bucket, name, query, body)
-        if not name:
-            return self._list(bucket, query)
         if self.command == "PUT":
             return self._put(bucket, name, body)
+        if not name:
+            return self._list(bucket, query)
         stored = self.gcs.buckets[bucket].get(name)
         if stored is None:
             return _error(404, "NoSuchKey", "The specified key does not exist.")
         return self._delete(bucket, name) if self.command == "DELETE" else self._get(stored, query)
+
+    def _make(self, bucket: str) -> Answer:
+        """XML API, "PUT Bucket"."""
+        self.gcs.buckets.setdefault(bucket, {})
+        return Answer(200)
 
     def _delete(self, bucket: str, name: str) -> Answer:
         self.gcs.remove(bucket, name)
@@ -277,3 +285,12 @@ def running_gcs(*buckets: str) -> Iterator[GcsServer]:
     gcs = GcsServer({name: {} for name in buckets})
     with serving(type("Handler", (_Handler,), {"gcs": gcs})) as gcs.url:
         yield gcs
+
+
+if __name__ == "__main__":
+    arguments = ArgumentParser()
+    arguments.add_argument("--host", required=True)
+    arguments.add_argument("--port", required=True, type=int)
+    given = arguments.parse_args()
+    handler = type("Handler", (_Handler,), {"gcs": GcsServer()})
+    ThreadingHTTPServer((given.host, given.port), handler).serve_forever()

@@ -24,7 +24,8 @@ from streams.ids import IDS_SCHEMA
 from streams.journal import EntryState, Journal
 from streams.lease import lock_home
 from streams.snapshot import capture_state, finish_restore, read_manifest, restore_state, store_state
-from tests.worlds.folders import SCHEMES, bucket_folder
+from tests.worlds.bucket import SCHEMES
+from tests.worlds.folders import bucket_folder
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 

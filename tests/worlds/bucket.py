@@ -1,4 +1,4 @@
-"""A bucket of moto's S3 server behind a proxy that counts requests, and loses, cuts or refuses some of them."""
+"""Buckets of Amazon S3 and Cloud Storage behind a proxy that counts requests, and loses, cuts or refuses some."""
 
 import os
 import re
@@ -17,12 +17,17 @@ from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import unquote
 
 import httpx
 import pytest
 
 from cli.processes import free_port, is_listening
 from rollout.child import Child, Children
+from tests.standin.gcs_server import settings_at_gcs
+
+# The schemes of buckets, for fixtures with a parameter.
+SCHEMES = ["gs", pytest.param("s3", marks=pytest.mark.cloud)]
 
 _MOTO = "moto==5.2.5"
 _QUIET_SECONDS = 0.2
@@ -38,26 +43,33 @@ def moto_server(folder: Path) -> Iterator[str]:
         done = subprocess.run([*command, *wanted], capture_output=True, text=True, timeout=170, check=False)
         if done.returncode != 0:
             pytest.skip(f"PyPI is out of reach: {done.stderr.strip().splitlines()[-1]}")
+    with _serving("moto.server", folder, PYTHONPATH=str(packages)) as url:
+        yield url
+
+
+@contextmanager
+def _serving(module: str, folder: Path, **environment: str) -> Iterator[str]:
+    """Run a server in a process of its own: delta-rs may wait for an answer and let no thread of Python run."""
     port = free_port()
-    environment = {**os.environ, "PYTHONPATH": str(packages)}
-    command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(port)]
-    child = Child("moto", command, environment=environment, log=folder / "moto.log")
+    command = [sys.executable, "-m", module, "--host", "127.0.0.1", "--port", str(port)]
+    child = Child(module, command, environment={**os.environ, **environment}, log=folder / f"{module}.log")
     with Children() as children:
         children.start(child)
         child.wait_until(lambda: is_listening(f"127.0.0.1:{port}"), seconds=60, what="begun to listen")
         yield f"http://127.0.0.1:{port}"
 
 
-def make_lake(moto: str) -> str:
+def make_lake(server: str, scheme: str = "s3") -> str:
     """Make a bucket and return the URI of a lake in it."""
     name = f"lake-{time.time_ns()}"
-    httpx.put(f"{moto}/{name}", timeout=60).raise_for_status()
-    return f"s3://{name}/lake"
+    httpx.put(f"{server}/{name}", timeout=60).raise_for_status()
+    return f"{scheme}://{name}/lake"
 
 
 def settings_at(url: str) -> dict[str, str]:
-    """Return the environment that leads all clients to ``url``."""
+    """Return the environment that leads all clients to ``url``, be it a server of S3 or of Cloud Storage."""
     return {
+        **settings_at_gcs(url),
         "AWS_ENDPOINT_URL": url,
         "AWS_ALLOW_HTTP": "true",
         "AWS_ACCESS_KEY_ID": "a",
@@ -86,10 +98,10 @@ class Fault:
 
 @dataclass
 class Proxy:
-    """Counts what passes, in the order of its beginning, as ``METHOD path``.
+    """Counts what passes, in the order of its beginning, as ``METHOD path``, with nothing quoted.
 
-    The bucket ignores the conditions of requests that ``ignored`` names, as headers. Its clock is ahead of this
-    machine's by ``clock_ahead_seconds``.
+    The bucket ignores the conditions of requests that ``ignored`` names, as Amazon's headers. Its clock is ahead
+    of this machine's by ``clock_ahead_seconds``.
     """
 
     upstream: str
@@ -114,6 +126,7 @@ class Proxy:
         """Note a request, and return what becomes of it."""
         with self.lock:
             self.last_at = time.monotonic()
+            path = unquote(path)
             self.requests.append(f"{method} {path}")
             for fault in self.faults:
                 if fault.count and fault.method == method and fault.part in path:
@@ -219,8 +232,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _headers(self) -> dict[str, str]:
         hop = ["content-length", "transfer-encoding", "expect", "connection"]
-        hop += map(str.lower, self.proxy.ignored)
-        return {name: value for name, value in self.headers.items() if name.lower() not in hop}
+        return {
+            name: value
+            for name, value in self.headers.items()
+            if name.lower() not in hop and _condition(name, value) not in self.proxy.ignored
+        }
 
     def _answer(self, status: int, headers: dict[str, Any], content: bytes, sent: int | None = None) -> None:
         self.send_response(status)
@@ -236,10 +252,24 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(content[:sent])
 
 
+def _condition(name: str, value: str) -> str:
+    """Return a header's name, of a condition of Cloud Storage that of Amazon S3."""
+    if name.lower() != "x-goog-if-generation-match":
+        return name.title()
+    return "If-None-Match" if value == "0" else "If-Match"
+
+
 @pytest.fixture(scope="session")
-def bucket_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of moto's server, one for all tests of the session."""
     with moto_server(tmp_path_factory.mktemp("moto")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def gs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of the stand-in for Cloud Storage in a process of its own, one for all tests of the session."""
+    with _serving("tests.standin.gcs_server", tmp_path_factory.mktemp("gcs")) as url:
         yield url
 
 
@@ -252,20 +282,29 @@ def at_bucket(url: str) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def bucket_lake(bucket_server: str) -> Iterator[str]:
+@contextmanager
+def bucket_lake_of(scheme: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Give the URI of a lake in a new bucket of the server for ``scheme``, where all clients are led to."""
+    server = request.getfixturevalue(f"{scheme}_server")
+    with at_bucket(server):
+        yield make_lake(server, scheme)
+
+
+@pytest.fixture(params=SCHEMES)
+def bucket_lake(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URI of a lake in a bucket of the test's own."""
-    with at_bucket(bucket_server):
-        yield make_lake(bucket_server)
+    with bucket_lake_of(request.param, request) as uri:
+        yield uri
 
 
 @pytest.fixture
-def bucket_proxy(bucket_server: str, bucket_lake: str) -> Iterator[Proxy]:
+def bucket_proxy(request: pytest.FixtureRequest, bucket_lake: str) -> Iterator[Proxy]:
     """A proxy before the server, by which all clients of the test go.
 
     It runs in the test's process. So a test with it may not change a table's columns: delta-rs waits for the
     answer without letting other threads of Python run.
     """
-    found = Proxy(bucket_server.removeprefix("http://"))
+    server = request.getfixturevalue(f"{bucket_lake.partition('://')[0]}_server")
+    found = Proxy(server.removeprefix("http://"))
     with found.serving() as url, at_bucket(url):
         yield found

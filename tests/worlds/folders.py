@@ -8,11 +8,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from tests.standin.gcs_server import GcsServer, running_gcs, settings_at_gcs
-from tests.worlds.bucket import Proxy, settings_at
-
-# The schemes of buckets, for fixtures with a parameter.
-SCHEMES = ["gs", pytest.param("s3", marks=pytest.mark.cloud)]
+from tests.worlds.bucket import Proxy, at_bucket
 
 
 @dataclass(frozen=True)
@@ -30,26 +26,12 @@ class BucketFolder:
                 client.put(f"/{folder}/{name}", content=content).raise_for_status()
 
 
-@pytest.fixture(scope="session")
-def gcs_server() -> Iterator[GcsServer]:
-    """The stand-in for Cloud Storage, one for all tests of the session."""
-    with running_gcs() as server:
-        yield server
-
-
 @contextmanager
 def bucket_folder(scheme: str, request: pytest.FixtureRequest) -> Iterator[BucketFolder]:
     """Lead this process, and those that it starts, to a new bucket, and give a folder in it."""
     bucket = f"folders-{time.time_ns()}"
-    if scheme == "gs":
-        server: GcsServer = request.getfixturevalue("gcs_server")
-        server.buckets[bucket] = {}
-        url = server.url
-    else:
-        url = request.getfixturevalue("bucket_server")
-        httpx.put(f"{url}/{bucket}", timeout=60).raise_for_status()
+    url = request.getfixturevalue(f"{scheme}_server")
+    httpx.put(f"{url}/{bucket}", timeout=60).raise_for_status()
     proxy = Proxy(url.removeprefix("http://"))
-    with proxy.serving() as at, pytest.MonkeyPatch.context() as patch:
-        for name, value in (settings_at_gcs(at) if scheme == "gs" else settings_at(at)).items():
-            patch.setenv(name, value)
+    with proxy.serving() as at, at_bucket(at):
         yield BucketFolder(f"{scheme}://{bucket}/tests/of", proxy)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from connectors.lake.entities import EntityTable
 from connectors.lake.errors import our_errors
 from connectors.lake.merged_files import MergedFileLists, MergedFiles
+from connectors.lake.reading import OpenFiles, open_files
 from connectors.lake.rows import LakeRowTable
 from model.errors import AlreadyMergedError, WarehouseError
 from model.job import created_at
@@ -42,8 +43,10 @@ class LakeStaging:
 
     def landed_rows(self, backfill_id: str) -> Iterator[Any]:
         """Yield arrays of the ``refeed_row`` of every row that landed, a file at a time."""
-        for path in self._present(backfill_id):
-            yield _read(path, backfill_id)[0]
+        present = sorted(self._present(backfill_id))
+        with open_files(present) as files:
+            for path in present:
+                yield _read(files, path, backfill_id)[0]
 
     def merged_rows(self, backfill_id: str) -> int:
         """Return how many different rows a merge has taken.
@@ -96,15 +99,18 @@ class LakeStaging:
         present = self._present(backfill_id)
         if not snapshot.taken_number:
             # Merged by a Refeed that kept no lists: the times of rows are all that there is.
-            found = [_read(path, backfill_id) for path in present]
+            with open_files(sorted(present)) as files:
+                found = [_read(files, path, backfill_id) for path in sorted(present)]
             return _count(rows[times <= snapshot.watermark_us] for rows, times in found), False
         taken = MergedFileLists(reporting.uri).read(snapshot.taken_number)
         if taken is None:
-            return 0, any(len(_read(path, backfill_id)[0]) for path in present)
+            return 0, _has_rows(present, backfill_id)
         wanted = self._taken_paths(backfill_id, taken)
-        read = {path: rows for path in wanted if (rows := _read_if_there(path, backfill_id)) is not None}
-        others = () if len(read) == len(wanted) else present - read.keys()
-        return _count(read.values()), any(len(_read(path, backfill_id)[0]) for path in others)
+        with open_files(wanted) as files:
+            found_rows = {path: _read_if_there(files, path, backfill_id) for path in wanted}
+        read = {path: rows for path, rows in found_rows.items() if rows is not None}
+        others = frozenset[str]() if len(read) == len(wanted) else present - read.keys()
+        return _count(read.values()), _has_rows(others, backfill_id)
 
     def _present(self, backfill_id: str) -> frozenset[str]:
         """Return the files that staging has now and that may have rows of the backfill."""
@@ -121,24 +127,33 @@ class LakeStaging:
         return [path for path in paths if path.startswith(folders)]
 
 
-def _read_if_there(path: str, backfill_id: str) -> Any | None:
+def _has_rows(paths: frozenset[str], backfill_id: str) -> bool:
+    """Whether one of the files has rows of the backfill."""
+    with open_files(sorted(paths)) as files:
+        return any(len(_read(files, path, backfill_id)[0]) for path in sorted(paths))
+
+
+def _read_if_there(files: OpenFiles, path: str, backfill_id: str) -> Any | None:
     """Return the row numbers of the backfill in a file, None when vacuum has taken it."""
     with our_errors(f"reading {path}"):
         try:
-            return _select(path, backfill_id)[0]
+            return _select(files, path, backfill_id)[0]
         except FileNotFoundError:
             return None
 
 
-def _read(path: str, backfill_id: str) -> tuple[Any, Any]:
+def _read(files: OpenFiles, path: str, backfill_id: str) -> tuple[Any, Any]:
     """Return (row numbers, ingest times in microseconds) of the backfill in a file."""
     with our_errors(f"reading {path}"):
-        return _select(path, backfill_id)
+        return _select(files, path, backfill_id)
 
 
-def _select(path: str, backfill_id: str) -> tuple[Any, Any]:
+def _select(files: OpenFiles, path: str, backfill_id: str) -> tuple[Any, Any]:
     # Files that a revert has rewritten say of their texts that they are of a type that can't be compared.
-    found = pq.read_table(path, columns=_SCHEMA.names[1:], schema=_SCHEMA, filters=pc.field(_ID) == backfill_id)
+    with files.source(path) as source:
+        found = pq.read_table(
+            source, columns=_SCHEMA.names[1:], schema=_SCHEMA, filters=pc.field(_ID) == backfill_id
+        )
     found = found.filter(found.column(_ROW).is_valid())
     return found.column(_ROW).to_numpy(), found.column("ingest_time").cast(pa.int64()).to_numpy()
 

@@ -303,7 +303,8 @@ def test_a_file_of_several_row_groups_is_found_by_the_first_and_the_last_of_its_
     monkeypatch.setattr(files, "_ROW_GROUP_BYTES", 1)
     writer, epoch = archive.writer(), archive.take_lease("l")
     written = writer.write([("orders", "s", messages(3))])
-    rows = pa.Table.from_batches(writer.read_batches([written.path])).take([1, 0, 2])
+    with writer.reading([written.path]) as opened:
+        rows = pa.Table.from_batches(writer.read_batches(opened, [written.path])).take([1, 0, 2])
     file = writer.write_batches(rows.to_batches(max_chunksize=1), rows.schema, datetime.now(UTC))
     archive.commit([file], Attempt("s", 1, "l", epoch))
     for number in range(3):

@@ -1,6 +1,8 @@
-"""A lake in a bucket of moto's S3 server: a request a file, and answers that are lost, late or refusals."""
+"""A lake in a bucket of Amazon S3 or Cloud Storage: few requests, and answers that are lost, late or refusals."""
 
 import time
+from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime
 
 import numpy as np
@@ -21,7 +23,7 @@ from model.errors import (
 )
 from model.schema import Field, RowSchema
 from tests.connectors.lake.bucket_archive import ids
-from tests.worlds.bucket import Fault
+from tests.worlds.bucket import SCHEMES, Fault, bucket_lake_of
 from tests.worlds.tables import pulled
 
 pytestmark = pytest.mark.cloud
@@ -31,9 +33,11 @@ MB = 1024 * 1024
 ROW = pa.record_batch({"id": [1], "ingest_time": pa.array([datetime.now(UTC)], pa.timestamp("us", "UTC"))})
 
 
-@pytest.fixture(params=["disk", "bucket"])
-def objects(request, tmp_path) -> Objects:
-    return open_objects(str(tmp_path / "folder") if request.param == "disk" else request.getfixturevalue("uri"))
+@pytest.fixture(params=["disk", *SCHEMES])
+def objects(request, tmp_path) -> Iterator[Objects]:
+    is_disk = request.param == "disk"
+    with nullcontext(str(tmp_path)) if is_disk else bucket_lake_of(request.param, request) as uri:
+        yield open_objects(f"{uri}/folder")
 
 
 def test_an_object_is_put_where_there_is_none_and_left_where_there_is_another(objects):
@@ -44,7 +48,7 @@ def test_an_object_is_put_where_there_is_none_and_left_where_there_is_another(ob
 
 
 def test_an_object_is_replaced_where_it_is_the_one_that_was_read_or_put(objects):
-    assert objects.replace("1.json", b"none", {"e_tag": '"one"'}) is None
+    assert objects.replace("1.json", b"none", {"e_tag": '"one"', "version": "1"}) is None
     first = objects.put_new("1.json", b"one")
     second = objects.replace("1.json", b"two", first)
     assert objects.replace("1.json", b"three", first) is None
@@ -238,7 +242,8 @@ def test_a_stream_waits_for_a_store_that_refuses_every_request(archive, proxy, n
 @pytest.mark.parametrize("kind", ["429", "cut", "slow"])
 def test_a_stream_waits_for_a_store_that_answers_late_or_badly(archive, proxy, monkeypatch, kind):
     # A request that is not answered ends then, and not after 30 s.
-    monkeypatch.setenv("AWS_TIMEOUT", "3s")
+    for cloud in ("AWS", "GOOGLE"):
+        monkeypatch.setenv(f"{cloud}_TIMEOUT", "3s")
     leases = archive.leases()
     leases.write_lease("l", 1, b"1")
     proxy.faults += [Fault("PUT", "", kind, count=100), Fault("POST", "", kind, count=100)]
@@ -257,16 +262,20 @@ REFUSED = {
     "write a lease": ("PUT", "s3:PutObject"),
     "read a lease": ("GET", "s3:ListBucket"),
     "begin again": ("GET", "s3:GetObject"),
-    "learn": ("HEAD", "s3:GetObject"),
+    "learn": ("GET .parquet", "s3:GetObject"),
     "check": ("PUT", "s3:PutObject"),
-    "check and delete": ("POST", "s3:DeleteObject"),
+    "check and delete": ("DELETE", "s3:DeleteObject"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_store_that_refuses_the_account_is_an_error_that_names_the_right(archive, uri, proxy, name):
-    method, right = REFUSED[name]
-    proxy.faults.append(Fault(method, "", "403", count=20))
+    request, right = REFUSED[name]
+    method, _, part = request.partition(" ")
+    proxy.faults.append(Fault(method, part, "403", count=20))
+    if method == "DELETE":
+        # Of several objects at once, on Amazon S3.
+        proxy.faults.append(Fault("POST", "?delete", "403", count=20))
     call = CALLS.get(name, lambda _: check_conditions(uri))
     with pytest.raises(WarehousePermissionError, match=f"needs {right}"):
         call(archive)

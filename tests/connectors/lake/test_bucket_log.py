@@ -1,4 +1,4 @@
-"""The log of a lake in a bucket of moto's S3 server: one request a commit; leases, checkpoints and clocks."""
+"""The log of a lake in a bucket of either cloud: one request a commit; leases, checkpoints and clocks."""
 
 import json
 import time
@@ -282,7 +282,8 @@ def test_a_commit_in_a_storm_is_not_made_and_never_will_be(archive, proxy):
 
 
 def test_a_commit_that_is_made_after_its_client_gave_up_is_in_or_never_will_be(archive, proxy, monkeypatch):
-    monkeypatch.setenv("AWS_TIMEOUT", "3s")
+    for cloud in ("AWS", "GOOGLE"):
+        monkeypatch.setenv(f"{cloud}_TIMEOUT", "3s")
     late = archive.another()
     append(late, 2)
     append(late, 3)
