@@ -230,11 +230,16 @@ def _examine_warehouse(settings: Settings) -> Iterator[Finding]:
 def _examine_bucket(warehouse: "Warehouse") -> Iterator[Finding]:
     try:
         bucket = warehouse.check_store()
+        wrong_clock = warehouse.wrong_clock()
     except RefeedError as exc:
         yield Finding("bucket", "missing", exc.message)
-    else:
-        if bucket is not None:
-            yield Finding("bucket", "ok", f"{bucket} supports conditional writes")
+        return
+    if bucket is not None:
+        yield Finding("bucket", "ok", f"{bucket} supports conditional writes")
+        if wrong_clock is None:
+            yield Finding("clock", "ok", "less than a minute off from the clock of the bucket")
+        else:
+            yield Finding("clock", "warning", wrong_clock, "sudo timedatectl set-ntp true")
 
 
 def _examine_jobs_folder(location: str) -> Finding:

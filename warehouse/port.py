@@ -68,6 +68,13 @@ class Warehouse(Protocol):
             WarehouseError: it does not, or does not answer.
         """
 
+    def wrong_clock(self) -> str | None:
+        """Return what is wrong with this machine's clock by that of the bucket of the tables, None if nothing is.
+
+        Raises:
+            WarehouseError: the bucket does not answer.
+        """
+
     def to_json(self) -> dict[str, Any]:
         """Return what :func:`warehouse.open.warehouse_from_json` takes; it holds no secret."""
 

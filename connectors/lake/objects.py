@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from connectors.lake.errors import our_errors
 from connectors.object_store.bucket import BUFFER_BYTES, FIT, UNFIT, Bucket, StoredObject, Tag, WrittenObject
+from connectors.object_store.clock import wrong_clock
 from model.errors import WarehouseError
 
 
@@ -93,6 +94,16 @@ def check_conditions(uri: str) -> None:
             f"The bucket of {uri} {UNFIT.format(condition)} Two streams could overwrite each other's commits or "
             f"leases. Set REFEED_LAKE to {FIT}"
         )
+
+
+def wrong_clock_at(uri: str) -> str | None:
+    """Return what is wrong with this machine's clock by that of the bucket of ``uri``; None on a disk.
+
+    Raises:
+        WarehouseUnavailableError: the bucket does not answer.
+    """
+    with our_errors(f"the clock of the bucket of {uri} was read"):
+        return wrong_clock(open_objects(uri).now()) if is_bucket(uri) else None
 
 
 class Disk:

@@ -327,9 +327,9 @@ def _as_os_error() -> Iterator[None]:
     try:
         yield
     except (BaseError, FileNotFoundError) as exc:
-        # What follows the first line is of use to nobody, but for the store's code.
+        # What follows the first line is of use to nobody, but for the store's code and its time.
         first, _, rest = str(exc).partition("\n")
-        code = re.search(r"<Code>(\w+)</Code>", rest)
-        is_missing = isinstance(exc, FileNotFoundError) and (code is None or code[1] != "NoSuchBucket")
+        said = re.findall(r"<(?:Code|ServerTime)>[^<]+</\w+>", rest)
+        is_missing = isinstance(exc, FileNotFoundError) and "<Code>NoSuchBucket</Code>" not in said
         kind = FileNotFoundError if is_missing else OSError
-        raise kind(first if code is None else f"{first} {code[0]}") from exc
+        raise kind(" ".join((first, *dict.fromkeys(said)))) from exc

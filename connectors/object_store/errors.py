@@ -3,8 +3,10 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Final
 
+from connectors.object_store.clock import wrong_clock
 from model.errors import FolderCredentialsError, FolderUnavailableError
 
 # "IAM roles for Cloud Storage": reads, writes, lists and deletes objects, and no bucket.
@@ -14,6 +16,8 @@ BUCKET_ROLE: Final = "roles/storage.objectUser"
 BUCKET_ACTIONS: Final = "s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket"
 
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
+# Amazon S3 says it to a machine whose clock is more than 15 minutes off.
+_SERVER_TIME: Final = re.compile(r"<ServerTime>([\d:TZ.-]+)</ServerTime>")
 _REFUSED: Final = re.compile(r"status code\W+40[13]")
 # The client looks last at the server of a machine's metadata, whose paths these are; the rest is what it says of
 # credentials that it can't use.
@@ -24,9 +28,11 @@ _NO_CREDENTIALS: Final = re.compile(
 
 def wrong_credentials(text: str) -> str | None:
     """Return what to do if a store refused not a right but the credentials themselves, by the code it gave."""
-    code = _CODE.search(text)
+    code, moment = _CODE.search(text), _SERVER_TIME.search(text)
     if code is None or code[1] == "AccessDenied":
         return None
+    if moment is not None and (wrong := wrong_clock(datetime.fromisoformat(moment[1]).timestamp())) is not None:
+        return wrong
     return f"The store answered {code[1]}. Correct the credentials that Refeed uses, or this machine's clock."
 
 

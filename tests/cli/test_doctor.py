@@ -1,19 +1,22 @@
 import json
+import re
 import socket
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from cli import doctor
+from connectors.object_store.bucket import _open_store
 from connectors.pubsub.client import PubSub
 from connectors.spark import java
 from jobs.store import JobStore
 from model.errors import JavaNotFoundError, PubSubError
 from model.stream_options import StreamKind
 from streams.status import StatusFile
-from tests.worlds.bucket import SCHEMES, Proxy, make_lake, moto_server, settings_at
+from tests.worlds.bucket import SCHEMES
 from tests.worlds.folders import bucket_folder
 
 
@@ -158,23 +161,51 @@ def test_every_question_goes_to_the_endpoint_that_is_set(refeed, monkeypatch):
     assert asked == ["https://europe-west1-pubsub.googleapis.com:443"] * 2
 
 
-@pytest.mark.cloud
 @pytest.mark.usefixtures("pubsub_server")
-def test_a_bucket_that_ignores_conditions_is_missing_and_refused_by_a_backup(refeed, monkeypatch, tmp_path):
-    with moto_server(tmp_path) as moto:
-        proxy = Proxy(moto.removeprefix("http://"))
-        monkeypatch.setenv("REFEED_LAKE", make_lake(moto))
-        with proxy.serving() as url:
-            for name, value in settings_at(url).items():
-                monkeypatch.setenv(name, value)
-            fit = refeed("doctor", "--json")
-            assert (fit.code, findings(fit)["bucket"]["state"]) == (0, "ok")
-            proxy.ignored = ("If-None-Match", "If-Match")
-            unfit = refeed("doctor", "--json")
-            assert (unfit.code, findings(unfit)["bucket"]["state"]) == (1, "missing")
-            assert "If-None-Match" in findings(unfit)["bucket"]["found"]
-            proxy.requests.clear()
-            refused = refeed("backup")
-            assert refused.code == 1
-            assert "If-None-Match" in refused.err
-            assert len(proxy.requests) == 3, "nothing else is asked for"
+def test_a_bucket_that_ignores_conditions_is_missing_and_refused_by_a_backup(
+    refeed, monkeypatch, bucket_lake, bucket_proxy
+):
+    monkeypatch.setenv("REFEED_LAKE", bucket_lake)
+    fit = refeed("doctor", "--json")
+    assert (fit.code, findings(fit)["bucket"]["state"]) == (0, "ok")
+    bucket_proxy.ignored = ("If-None-Match", "If-Match")
+    unfit = refeed("doctor", "--json")
+    assert (unfit.code, findings(unfit)["bucket"]["state"]) == (1, "missing")
+    assert "If-None-Match" in findings(unfit)["bucket"]["found"]
+    bucket_proxy.requests.clear()
+    refused = refeed("backup")
+    assert refused.code == 1
+    assert "If-None-Match" in refused.err
+    assert len(bucket_proxy.requests) == 3, "nothing else is asked for"
+
+
+@pytest.mark.usefixtures("pubsub_server")
+def test_a_clock_that_is_a_minute_off_from_that_of_the_bucket_is_found(
+    refeed, monkeypatch, bucket_lake, bucket_proxy
+):
+    monkeypatch.setenv("REFEED_LAKE", bucket_lake)
+    for ahead_seconds, said in ((50, None), (-50, None), (-600, "ahead of"), (90, "behind")):
+        bucket_proxy.clock_ahead_seconds = ahead_seconds
+        # The clock of a bucket is measured once an hour in a process.
+        _open_store.cache_clear()
+        found = refeed("doctor", "--json")
+        clock = findings(found)["clock"]
+        assert (found.code, clock["state"]) == (0, "ok" if said is None else "warning")
+        if said is not None:
+            seconds = re.search(rf"is (\d+) s {said} the clock of the bucket\. Synchronise", clock["found"])
+            assert abs(int(seconds[1]) - abs(ahead_seconds)) < 10
+            assert clock["fix"]
+
+
+@pytest.mark.usefixtures("pubsub_server")
+def test_a_clock_for_which_a_bucket_refuses_requests_is_named_with_its_seconds(
+    refeed, monkeypatch, bucket_lake, bucket_proxy
+):
+    """As Amazon S3 answers: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html."""
+    moment = datetime.now(UTC) - timedelta(hours=2)
+    skewed = f"<Code>RequestTimeTooSkewed</Code><ServerTime>{moment:%Y-%m-%dT%H:%M:%SZ}</ServerTime>"
+    monkeypatch.setenv("REFEED_LAKE", bucket_lake)
+    with bucket_proxy.storm(f"403 <Error>{skewed}</Error>"):
+        found = findings(refeed("doctor", "--json"))["bucket"]
+    assert found["state"] == "missing"
+    assert re.search(r"clock is 7,\d{3} s ahead of the clock of the bucket\. Synchronise", found["found"])

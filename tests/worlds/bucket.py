@@ -87,7 +87,7 @@ class Fault:
 
     ``kind`` is ``lost`` (done, and answered with 500), ``cut`` (done, and the connection closed), ``partial`` (as
     ``cut``, but after half of the answer), ``slow`` (done when the client has given up), or the status with which
-    they are refused.
+    they are refused, perhaps followed by the text of the answer.
     """
 
     method: str
@@ -174,8 +174,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         kind = self.proxy.fault_of(self.command, self.path)
         body = self._body()
-        if kind is not None and kind.isdigit():
-            self._answer(int(kind), {}, b"")
+        if kind is not None and kind[:1].isdigit():
+            status, _, answer_text = kind.partition(" ")
+            self._answer(int(status), {}, answer_text.encode())
             return
         if kind == "slow":
             # A client that gives up closes its connection.

@@ -64,6 +64,9 @@ class BigQueryWarehouse:
     def check_store(self) -> None:
         """Return None: BigQuery keeps writers apart."""
 
+    def wrong_clock(self) -> None:
+        """Return None: there is no bucket."""
+
     def to_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
         return {"warehouse": NAME, **asdict(self)}

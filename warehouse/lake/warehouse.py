@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from connectors.lake.archive import LakeArchive
 from connectors.lake.files import LAKE_PART_FORMAT, LakeArchiveWriter
-from connectors.lake.objects import check_conditions, is_bucket
+from connectors.lake.objects import check_conditions, is_bucket, wrong_clock_at
 from connectors.lake.row_tables import LakeRowTables
 from connectors.lake.rows import LakeRowTable, LakeRowWriter
 from connectors.lake.tables import LakeTable
@@ -64,6 +64,10 @@ class LakeWarehouse:
         """Return the lake's URI where it is in a bucket, which refuses a second writer."""
         check_conditions(self.lake)
         return self.lake if is_bucket(self.lake) else None
+
+    def wrong_clock(self) -> str | None:
+        """Return what is wrong with this machine's clock by that of the lake's bucket."""
+        return wrong_clock_at(self.lake)
 
     def to_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
