@@ -66,8 +66,8 @@ def replay_topic(
     topic, siblings = str(context.info_name), _siblings(context)
     if given["from_"] is None:
         raise InputError(
-            f"refeed backfill has no command {topic}.{did_you_mean(topic, siblings)} To replay the messages of a "
-            f"topic {topic}, give --from, and --to if the range does not end now."
+            f"refeed backfill has no command {topic}.{did_you_mean(topic, siblings)} To replay the topic {topic}, "
+            "give the range: --from 02:00 --to 03:00."
         )
     wanted = {**read_given(BackfillCreate, given), "source_topic": topic}
     wanted["from"] = parse_moment(given["from_"], "--from")
@@ -86,6 +86,8 @@ def replay_topic(
             if given["fail_if_empty"] or not (dry_run or given["allow_empty"]):
                 raise typer.Exit(ExitCode.FAILED)
         if dry_run:
+            if not as_json:
+                out.print("Nothing was published. To publish, run the command without --dry-run.")
             return
         if not yes:
             rows = "an unknown number of" if plan["rows"] is None else f"{plan['rows']:,}"
@@ -107,7 +109,7 @@ def _show(plan: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     out.print(f"{wanted['source_topic']} from {wanted['from']} to {wanted['to']}, by publish time")
     for line in query_lines(plan["query"]):
         out.print(line)
-    for line in plan_lines(plan):
+    for line in plan_lines(plan, is_quoted=False):
         out.print(line)
 
 

@@ -40,12 +40,14 @@ def query_lines(query: str) -> Iterator[str]:
     return _stacked("query", query)
 
 
-def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a backfill would do, and the id that a create may quote."""
+def plan_lines(plan: Mapping[str, Any], *, is_quoted: bool = True) -> Iterator[str]:
+    """Yield what a backfill would do, and the id that a create quotes unless it is made at once."""
     rows = "unknown" if plan["rows"] is None else f"{plan['rows']:,}"
     yield f"{plan['plan_id']}  {rows} messages -> {plan['topic']}"
     for line in _plan_lines(plan):
         yield f"  {line}"
+    if is_quoted:
+        yield f"  expires    {plan['expires_at']}; run it with --plan {plan['plan_id']}"
 
 
 def _stacked(name: str, text: str) -> Iterator[str]:
@@ -322,4 +324,3 @@ def _plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"sample     {sample['message_id']}: {data[:_SAMPLE_CHARACTERS]}"
     for warning in plan["warnings"]:
         yield f"warning    {warning['message']} ({warning['code']})"
-    yield f"expires    {plan['expires_at']}; run it with --plan {plan['plan_id']}"

@@ -1,9 +1,9 @@
-"""A new backfill: from a brushed range to a query, from the query to its plan, from the plan to a launch."""
+"""A new backfill: from a topic and a range, or a query, to its plan, and from the plan to a launch."""
 
 import base64
 import json
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import timedelta, tzinfo
 from typing import Any, Final
 from uuid import uuid4
 
@@ -15,10 +15,12 @@ from console.topic import draw_histogram, preview
 from console.view import find_time
 from console.visit import PagePart, Visit, read_part
 from model.errors import RequestRefusedError
+from model.moment import parse_moment, render_moment
 from model.principal import MESSAGES
 
 _FIELDS: Final = (
     *("topic", "query", "from", "to", "rate", "canary", "description", "labels", "source", "parameters"),
+    *("source_attributes", "where"),
 )
 _MOST_SAMPLES: Final = 5
 _HOUR: Final = timedelta(hours=1)
@@ -35,14 +37,16 @@ def describe_new_backfill(visit: Visit, given: Mapping[str, str]) -> dict[str, A
         if plan.data is not None:
             form |= _form_of(plan.data["request"])
     source = form["source"] or form["topic"]
-    if not form["query"] and source:
+    if not form["query"] and source and given.get("do") != "plan":
         form["query"] = render_query(source, given.get("message_id", ""))
     if given.get("do") == "plan":
         try:
-            request = read_request(form)
+            request = read_request(form, visit.zone)
         except RequestRefusedError as refused:
             plan = PagePart(problem={"code": "form_invalid", "errors": [], **refused.details})
         else:
+            # A launch is of the same times, however they were written.
+            form |= {name: request[name] for name in ("from", "to") if name in request}
             plan = read_part(lambda: visit.api.plan_backfill(request, originals=compare))
     return {
         "form": form,
@@ -81,15 +85,17 @@ def render_query(topic: str, message_id: str = "") -> str:
     return "\n".join(lines)
 
 
-def read_request(form: Mapping[str, str]) -> dict[str, Any]:
-    """Return the request that a form is.
+def read_request(form: Mapping[str, str], zone: tzinfo) -> dict[str, Any]:
+    """Return the request that a form is: with its query if it has one, else with its topic and range.
 
     Raises:
         RequestRefusedError: a field is none of what it should be.
     """
     query = form["query"].replace("\r\n", "\n")
-    parameters = _parameters(query, form)
-    request: dict[str, Any] = {"topic": form["topic"].strip(), "query": query, "parameters": parameters}
+    request: dict[str, Any] = {"query": query} if query.strip() else _read_range(form, zone)
+    request["parameters"] = _parameters(query or request.get("where", ""), form)
+    if form["topic"].strip():
+        request["topic"] = form["topic"].strip()
     if form["rate"].strip():
         request["rate_limit_messages_per_second"] = parse_number(form["rate"], "rate")
     if form["canary"].strip():
@@ -97,8 +103,24 @@ def read_request(form: Mapping[str, str]) -> dict[str, Any]:
     if form["description"].strip():
         request["description"] = form["description"].strip()
     if form["labels"].strip():
-        request["labels"] = _labels(form["labels"])
+        request["labels"] = _pairs(form["labels"], "label")
     return request
+
+
+def _read_range(form: Mapping[str, str], zone: tzinfo) -> dict[str, Any]:
+    """Return the topic, the range and what narrows it; a range without an end ends now."""
+    found: dict[str, Any] = {"source_topic": form["source"].strip()}
+    for name in ("from", "to"):
+        text = form[name].strip() or ("0s" if name == "to" else "")
+        try:
+            found[name] = render_moment(find_time(text, zone) or parse_moment(text))
+        except ValueError as exc:
+            raise form_fault(f"{name}: {exc}.") from None
+    if form["source_attributes"].strip():
+        found["source_attributes"] = _pairs(form["source_attributes"], "attribute")
+    if form["where"].strip():
+        found["where"] = form["where"].replace("\r\n", "\n")
+    return found
 
 
 def _form_of(request: Mapping[str, Any]) -> dict[str, str]:
@@ -141,7 +163,7 @@ def launch_backfill(visit: Visit, fields: Mapping[str, str]) -> str:
     Raises:
         RequestRefusedError: the API refuses it, or a field is none of what it should be.
     """
-    request = read_request({name: fields.get(name, "") for name in _FIELDS})
+    request = read_request({name: fields.get(name, "") for name in _FIELDS}, visit.zone)
     if fields.get("plan_id"):
         request["plan_id"] = fields["plan_id"]
     key = fields.get("launch_key") or str(uuid4())
@@ -238,11 +260,11 @@ def _literal(text: str) -> str:
     return "'" + json.dumps(text)[1:-1].replace("'", "\\'") + "'"
 
 
-def _labels(text: str) -> dict[str, str]:
+def _pairs(text: str, what: str) -> dict[str, str]:
     found = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, sign, value = part.partition("=")
         if not sign:
-            raise form_fault(f"The label {part[:40]!r} is not NAME=VALUE.")
+            raise form_fault(f"The {what} {part[:40]!r} is not NAME=VALUE.")
         found[name.strip()] = value.strip()
     return found

@@ -78,7 +78,6 @@ class BackfillCreate(BackfillRequest):
         FieldSpec(
             description="The archived topic to replay. Refeed writes the query: it selects the messages of this "
             "topic that were published from `from` until `to`.",
-            shortest=1,
             longest=1000,
             example=_EXAMPLE["source_topic"],
         ),

@@ -28,6 +28,12 @@ function watch(area) {
   const later = () => {
     under.replaceChildren();
     clearTimeout(timer);
+    if (!area.value.trim()) {
+      // Without a query, the topic and the range select the messages.
+      asked += 1;
+      found.replaceChildren();
+      return;
+    }
     timer = setTimeout(check, PAUSE_MILLISECONDS);
   };
   const show = (verdict) => {

@@ -135,8 +135,10 @@ def test_the_terminal_plans_asks_and_publishes_without_sql(client, refeed, monke
         f"AND publish_time >= TIMESTAMP '{RANGE['from']}'",
         "Up to 31 days can pass between publication and archiving",
         "2 messages -> sales",
+        "To publish, run the command without --dry-run.",
     ):
         assert part in printed
+    assert "--plan" not in printed
     assert client.get("/backfills", params={"label": "by:terminal"}).json()["backfills"] == []
     code, _, said = refeed(*words, "--label", "by=terminal")
     assert code == 1
@@ -177,7 +179,7 @@ def test_a_word_that_is_no_command_and_no_topic_gets_both_that_are_close(refeed)
     code, _, said = refeed("backfill", "lsit")
     assert code == 2
     assert "refeed backfill has no command lsit. Did you mean list?" in said
-    assert "give --from" in said
+    assert "give the range: --from" in said
     code, _, said = refeed("backfill", "slaes", "--from", "2h")
     assert code == 4
     assert "Did you mean sales?" in said

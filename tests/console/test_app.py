@@ -11,10 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
+from connectors.lake.archive import LakeArchive
 from console.guard import POLICY
 from jobs.keys import Keyring
 from model.job import JobState
 from model.principal import SCOPES
+from tests.archive import messages, write_commits
 from tests.console.yard import BIG, EVIL, Yard, make_yard, open_client, sign_in, token_of
 
 PAGES = ("", "/topics", "/topics/orders?show=page&step=minute", "/streams", "/streams/backup", "/backfills")
@@ -283,7 +285,7 @@ def test_a_plan_has_an_address_and_shows_what_it_is_of(yard: Yard, signed_in: ht
     }
     areas = re.findall(r'<textarea[^>]* name="(\w+)"[^>]*>(.*?)</textarea>', opened, re.DOTALL)
     found |= {name: unescape(value).strip() for name, value in areas}
-    assert found == written
+    assert found == {**written, "source": "", "source_attributes": "", "where": ""}
     gone = signed_in.get(path, params={"plan": "pl_none"}).text
     assert "plan_expired" in gone
     assert 'id="plan"' not in gone
@@ -291,6 +293,42 @@ def test_a_plan_has_an_address_and_shows_what_it_is_of(yard: Yard, signed_in: ht
         assert client.get(f"/plans/{plan}").status_code == 403
     with yard.api.client(yard.api.make_key("backfills.plan", name="other", topics=["else"])) as client:
         assert client.get(f"/plans/{plan}").status_code == 403
+
+
+def test_a_topic_and_a_range_are_planned_and_launched_without_sql(yard: Yard, signed_in: httpx.Client) -> None:
+    path = "/console/backfills/new"
+    start = datetime.now(UTC) - timedelta(hours=2)
+    rows = messages(3, publish_time=[start - timedelta(microseconds=1), start, start + timedelta(minutes=1)])
+    write_commits(LakeArchive(str(yard.api.home / "lake"), "backup.messages"), {"ranges": rows})
+    page = signed_in.get(path)
+    assert '<details id="sql"><summary>' in page.text
+    empty = dict.fromkeys(re.findall(r'<(?:input|textarea) id="\w+" name="(\w+)"', page.text), "")
+    assert {"source", "from", "to", "source_attributes", "where", "query"} <= empty.keys()
+    fields = {
+        **empty,
+        "form_token": token_of(page),
+        "source": "ranges",
+        "from": start.isoformat(),
+        "topic": "replay",
+    }
+    planned = signed_in.post(path, data={**fields, "do": "plan"}).text
+    assert "The backfill would publish 2 messages to replay" in planned
+    assert "AND topic = &#39;ranges&#39;" in planned
+    # What was left out, or written in short, is launched as it was planned.
+    plan = re.search(r'name="plan_id" value="([^"]+)"', planned)[1]
+    fields["to"] = unescape(re.search(r'name="to" value="([^"]+)"', planned)[1])
+    made = signed_in.post(path, data={**fields, "do": "perform", "plan_id": plan})
+    assert re.fullmatch(r"/console/backfills/bf_[0-9A-Z]{26}", made.headers["location"]), made.text[-3000:]
+    narrow = {**fields, "source_attributes": "n=1", "where": "message_id = 'm1' OR message_id = 'm0'"}
+    assert "would publish 1 message to replay" in signed_in.post(path, data={**narrow, "do": "plan"}).text
+    for wrong, said in (
+        ({"from": ""}, "from: &#39;&#39; is not a time."),
+        ({"source": ""}, "source_topic is missing."),
+        ({"where": "TRUE) OR (TRUE"}, "In where, line 1, column 5"),
+        ({"to": "9999-01-01T00:00:00Z"}, "is in the future"),
+        ({"source_attributes": "n"}, "The attribute &#39;n&#39; is not NAME=VALUE."),
+    ):
+        assert said in signed_in.post(path, data={**fields, **wrong, "do": "plan"}).text
 
 
 def test_a_plan_of_nothing_is_not_launched(yard: Yard, signed_in: httpx.Client) -> None:
