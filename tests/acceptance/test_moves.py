@@ -1,12 +1,19 @@
 """Streams that start without their predecessor's home: nothing is lost, and nothing is written twice."""
 
+import time
+from collections import Counter
+
 import pytest
+from deltalake import DeltaTable
 
 from model import failpoint
+from rollout.child import Children
+from tests.acceptance.conftest import Backyard
 from tests.acceptance.test_pipeline import attach, plant
 from tests.waiting import wait_until
+from tests.worlds.bucket import bucket_lake, gs_server, s3_server, settings_at
 
-__all__ = ["plant"]
+__all__ = ["bucket_lake", "gs_server", "plant", "s3_server"]
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(900)]
 
@@ -70,3 +77,41 @@ def start_again(*starts):
 
     wait_until(run, seconds=180, why=f"the leases ran out: {[stream.log_tail() for stream in streams]}")
     return streams
+
+
+def test_a_backup_of_a_lake_in_a_bucket_goes_on_in_a_home_that_shares_nothing_with_the_first(
+    bucket_lake, request, tmp_path
+):
+    server = request.getfixturevalue(f"{bucket_lake.partition('://')[0]}_server")
+    with Children() as children:
+        yard = Backyard(tmp_path / "one", children, REFEED_LAKE=bucket_lake, **settings_at(server))
+        yard.wait_for_server()
+        yard.attach(*TOPICS)
+        backup = yard.start_backup(REFEED_FAILPOINTS=str(tmp_path))
+        for topic in TOPICS:
+            yard.publish(topic, 200)
+        yard.wait_until_archived(backup)
+        # It commits what is new, and dies before it acknowledges any of it.
+        failpoint.arm(tmp_path, "commit.after")
+        for topic in TOPICS:
+            yard.publish(topic, 50, seed=1)
+        wait_until(lambda: failpoint.is_hit(tmp_path, "commit.after"), seconds=60, why="it was killed")
+        backup.kill()
+        died_at = time.monotonic()
+
+        yard.home = tmp_path / "two"
+        yard.environment["REFEED_HOME"] = str(yard.home)
+        (backup,) = start_again(yard.start_backup)
+        paused_seconds = time.monotonic() - died_at
+        for topic in TOPICS:
+            yard.publish(topic, 50, seed=2)
+        yard.wait_until_archived(backup)
+        assert backup.stop() == 0
+        table = DeltaTable(f"{bucket_lake}/{yard.settings.archive_table.replace('.', '/')}")
+        rows = table.to_pyarrow_table(columns=["topic", "message_id", "data"]).to_pylist()
+        ids = Counter((row["topic"], row["message_id"]) for row in rows)
+        assert {key: count for key, count in ids.items() if count > 1} == {}
+        assert {(row["topic"], row["message_id"]): row["data"] for row in rows} == {
+            key: message.data for key, message in yard.published.items()
+        }
+        assert paused_seconds < 120, "a lease of 20 s, and the start of Spark"
