@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.answers import INVALID, Caller, QuickCalls, Service, problems
 from api.schemas import CodedMessage
 from api.schemas_backfills import TimeWindow
+from backfill.plan.create import BackfillCreate
 from sql.parameters import QueryParameter
 
 router: Final = APIRouter(tags=["queries"])
@@ -17,14 +18,17 @@ _EXAMPLE: Final = "SELECT data, attributes, message_id FROM backup.messages WHER
 
 
 class QueryCheck(BaseModel):
-    """A backfill's query to check."""
+    """A backfill's query to check, or the topic and the range of which Refeed writes one."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"query": _EXAMPLE}]})
 
-    query: Annotated[str, Field(max_length=_MAX_QUERY_CHARACTERS)] = Field(description="The query.")
-    parameters: dict[str, QueryParameter] = Field(
-        default_factory=dict, description="The query's parameters by name."
-    )
+    query: Annotated[str, Field(max_length=_MAX_QUERY_CHARACTERS)] = Field(default="", description="The query.")
+    parameters: dict[str, QueryParameter] = Field(default_factory=dict, description="Its parameters by name.")
+    source_topic: str | None = Field(default=None, description="The topic, as in a backfill's request.")
+    from_: str | None = Field(default=None, alias="from", description="The first publish time.")
+    to: str | None = Field(default=None, description="The end of the publish times, exclusive.")
+    source_attributes: dict[str, str] = Field(default_factory=dict, description="Attributes of the messages.")
+    where: str | None = Field(default=None, description="A further condition.")
 
 
 class QueryEdit(BaseModel):
@@ -87,6 +91,7 @@ class QueryWarning(CodedMessage):
 class QueryVerdict(BaseModel):
     """The gate's verdict on a query. The query did not run."""
 
+    query: str = Field(description="The checked query. The findings have their places in this query.")
     passes: bool = Field(description="Whether the query is accepted.")
     findings: list[QueryFinding] = Field(description="The reasons why the query is refused.")
     rewritten: RewrittenQuery | None = Field(
@@ -111,7 +116,7 @@ class QueryVerdict(BaseModel):
 def check_query(body: QueryCheck, request: Request, service: Service, caller: Caller, quick: QuickCalls) -> Any:
     """Check the query of a replay without running it. The answer lists all faults, with their corrections."""
     with quick:
-        found = service.check_query(body.query, body.parameters, principal=caller)
+        found = service.check_query(BackfillCreate(topic="none", **dict(body)), principal=caller)
     # It changes nothing and is called as somebody types: the audit log keeps it only when it is refused or fails.
     request.state.is_audited = True
     return found

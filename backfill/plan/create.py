@@ -16,7 +16,7 @@ _QUERY, _TOPIC = (each.spec for each in declared_fields(BackfillRequest) if each
 _EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _EITHER: Final = "Give either query, or source_topic, from and to."
 _RANGE: Final = ("source_topic", "from", "to")
-_NARROWING: Final = ("source_attributes", "where")
+_OF_RANGE: Final = (*_RANGE, "source_attributes", "where")
 _EXAMPLE: Final = {
     "source_topic": "orders",
     "from": "2026-01-01T02:00:00Z",
@@ -32,7 +32,7 @@ def find_faults(given: Collection[str]) -> list[dict[str, Any]]:
         >>> [each["pointer"] for each in find_faults({"source_topic", "from", "where"})]
         ['/to']
     """
-    of_range = [name for name in (*_RANGE, *_NARROWING) if name in given]
+    of_range = [name for name in _OF_RANGE if name in given]
     is_range = bool(of_range) and "query" not in given
     errors = (
         [] if is_range else [_fault(each, f"The request has a query and {each}. {_EITHER}") for each in of_range]
@@ -123,6 +123,11 @@ class BackfillCreate(BackfillRequest):
             metavar="SQL",
         ),
     ] = None
+
+    @property
+    def has_range(self) -> bool:
+        """Whether a part of a range is given, so that a query is to be written."""
+        return any(getattr(self, each.name) for each in fields(self) if json_name(each.name) in _OF_RANGE)
 
     def write(self, table: str, now: datetime | None = None) -> BackfillRequest:
         """Return the request with its query, which is written here unless it was given; ``table`` is the archive.

@@ -48,7 +48,6 @@ from model.errors import (
 from model.job import JobState
 from model.moment import render_moment
 from model.principal import APPROVE, MESSAGES, PLAN, RUN, Principal
-from sql.parameters import QueryParameter
 from sql.violation import QueryRefusedError
 
 _LOG: Final = structlog.get_logger()
@@ -89,12 +88,16 @@ class BackfillService(BackfillReader):
         self._planner.warm()
         super().start()
 
-    def check_query(
-        self, query: str, parameters: Mapping[str, QueryParameter], *, principal: Principal
-    ) -> dict[str, Any]:
-        """Return the gate's findings on a query and the edits that would mend it; nothing is run."""
+    def check_query(self, request: BackfillCreate, *, principal: Principal) -> dict[str, Any]:
+        """Return the gate's findings on a request's query and the edits that would mend it; nothing is run.
+
+        Raises:
+            RequestInvalidError: no query can be written of the request's range.
+        """
         principal.require(PLAN)
-        return self._planner.check(query, parameters)
+        table = self._settings.warehouse.archive_table
+        query = request.write(table).query if request.has_range else request.query
+        return {"query": query, **self._planner.check(query, request.parameters)}
 
     def validate(self, request: BackfillRequest) -> ValidRequest:
         """Return the gate's verdict on a request that somebody keeps for later; nothing is run.

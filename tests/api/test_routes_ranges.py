@@ -78,6 +78,21 @@ def test_attributes_and_a_condition_narrow_the_range(client, narrowing, found):
     assert plan["topic"] == "trial"
 
 
+def test_the_query_of_a_range_is_checked_and_runs_nowhere(client):
+    found = client.post("/queries:check", json={**RANGE, "where": "n = 1", "source_attributes": {"a": "b"}}).json()
+    ((line, code),) = ((each["line"], each["code"]) for each in found["findings"])
+    assert (found["passes"], code, found["query"].splitlines()[line - 1]) == (False, "column_unknown", "n = 1")
+    assert client.post("/queries:check", json=RANGE).json()["passes"]
+    for asked, pointers in (
+        ({"source_topic": "sales"}, ["/from", "/to"]),
+        ({**RANGE, "query": "SELECT 1"}, ["/source_topic", "/from", "/to"]),
+        ({**RANGE, "where": "TRUE) OR (TRUE"}, ["/where"]),
+        ({**RANGE, "topic": "sales"}, ["/topic"]),
+    ):
+        problem = assert_problem(client.post("/queries:check", json=asked), 422, "request_invalid")
+        assert [fault["pointer"] for fault in problem["errors"]] == pointers
+
+
 @pytest.mark.parametrize("path", ["/backfills", "/backfills:plan", "/backfills?validate_only=true"])
 @pytest.mark.parametrize(
     ("changes", "code", "pointers"),
