@@ -100,6 +100,8 @@ class Agent:
         self._kept: dict[str, HeldStream] = {}
         # Its own children that another agent of this machine goes on with, until they have ended.
         self._left: list[StreamProcess] = []
+        # The installed one can change below a process that runs.
+        self._version = version("refeed")
         self._renewed_at: float | None = None
         self._reported: AgentReport | None = None
 
@@ -189,7 +191,7 @@ class Agent:
 
     def _describe(self) -> AgentReport:
         releases = [release.to_json() for release in self._releases.list_readable()]
-        return AgentReport(self.owner, gethostname(), str(self._settings.home), version("refeed"), releases)
+        return AgentReport(self.owner, gethostname(), str(self._settings.home), self._version, releases)
 
     def _let_go(self, record: StreamRecord) -> None:
         """End the process of a stream that this agent no longer holds, unless another one here goes on with it."""
