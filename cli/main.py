@@ -60,7 +60,7 @@ _NAME: Final = "refeed"
 app = typer.Typer(
     name=_NAME,
     cls=HomeGroup,
-    help="Back up every raw Pub/Sub message, and replay any message with SQL.",
+    help="Back up every raw Pub/Sub message, and replay any of these messages.",
     epilog="Exit codes: 0 done; 1 failed (the message says why); 2 the command line or a setting is wrong, or "
     "'sql check' refused the query; 3 the API, Pub/Sub or the warehouse does not answer; 4 the query or the "
     "request was refused; 130 interrupted.",
@@ -84,7 +84,7 @@ def refeed(
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Back up every raw Pub/Sub message, and replay any message with SQL."""
+    """Back up every raw Pub/Sub message, and replay any of these messages."""
     del show_version
     use_home(home)
 
