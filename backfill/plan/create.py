@@ -17,6 +17,7 @@ _EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _EITHER: Final = "Give either query, or source_topic, from and to."
 _RANGE: Final = ("source_topic", "from", "to")
 _OF_RANGE: Final = (*_RANGE, "source_attributes", "where")
+_READS: Final = "The query reads the partitions from a day before the range until 31 days after it."
 _EXAMPLE: Final = {
     "source_topic": "orders",
     "from": "2026-01-01T02:00:00Z",
@@ -145,13 +146,18 @@ class BackfillCreate(BackfillRequest):
         kept = {each.name: getattr(self, each.name) for each in fields(BackfillRequest)}
         return BackfillRequest(**{**kept, "query": query, "topic": self.topic or str(self.source_topic)})
 
-    def in_where(self, query: str, refused: QueryRefusedError) -> RequestInvalidError | QueryRefusedError:
-        """Return what the gate says of the written query as faults of ``where``, if all of them lie there."""
+    def explain(self, query: str, refused: QueryRefusedError) -> RequestInvalidError:
+        """Return what the gate says of the written query as faults of the fields that it was written of."""
         from sql.range_query import place_in_condition
 
-        placed = [(each, place_in_condition(query, self.where or "", each)) for each in refused.violations]
-        faults = [_fault_in_where(each, place) for each, place in placed if place is not None]
-        return _invalid(faults) if self.where and len(faults) == len(placed) else refused
+        errors = []
+        for each in refused.violations:
+            place = place_in_condition(query, self.where, each) if self.where else None
+            if place is not None:
+                errors.append(_fault_in_where(each, place))
+            else:
+                errors.append(_fault("from", f"{each.message} {_READS}", each.code))
+        return _invalid(errors)
 
     def _write_query(self, table: str, now: datetime, errors: list[dict[str, Any]]) -> str:
         # Commands declare their options by this module, and sqlglot is slow to import.

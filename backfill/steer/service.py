@@ -106,7 +106,7 @@ class BackfillService(BackfillReader):
             QueryRefusedError, RequestInvalidError: a backfill of it would be refused now.
             WarehouseError: the warehouse, which knows the tables, does not answer.
         """
-        return self._planner.validate(self._write(request))
+        return self._validate(self._write(request), request)
 
     def plan(
         self, request: BackfillRequest, *, principal: Principal, exact: bool = False, originals: bool = False
@@ -123,11 +123,11 @@ class BackfillService(BackfillReader):
             QueryError: the query fails, or needs more than it may use.
         """
         principal.require(PLAN)
-        request = self._write(request)
+        wanted, request = request, self._write(request)
         principal.require_topic(request.topic)
         if originals:
             principal.require(MESSAGES)
-        valid = self._planner.validate(request)
+        valid = self._validate(request, wanted)
         check_topic(self._pubsub, request, principal)
         overlapping = overlapping_ids(self._store.list_active(BACKFILL.name), request.topic, _times(valid))
         reader = principal if originals else None
@@ -162,10 +162,12 @@ class BackfillService(BackfillReader):
             IdempotencyInProgressError: the first call with the key is under way.
         """
         self._require(principal, None)
-        request = self._write(request)
+        wanted, request = request, self._write(request)
         principal.require_topic(request.topic)
         idempotency = None if idempotency_key is None else Idempotency(idempotency_key, request.fingerprint())
-        return self._create_once(idempotency, principal, lambda: self._create(request, principal, idempotency))
+        return self._create_once(
+            idempotency, principal, lambda: self._create(request, wanted, principal, idempotency)
+        )
 
     def change(
         self,
@@ -382,23 +384,31 @@ class BackfillService(BackfillReader):
         return problems
 
     def _write(self, wanted: BackfillRequest) -> BackfillRequest:
-        """Return the request with its query; what the gate refuses of a condition is a fault of that field.
+        """Return the request with its query, which is written here unless it was given.
 
         Raises:
             RequestInvalidError: there is no query, and none can be written.
         """
-        if not isinstance(wanted, BackfillCreate):
-            return wanted
-        written = wanted.write(self._settings.warehouse.archive_table)
-        if wanted.where:
-            try:
-                self._planner.validate(written)
-            except QueryRefusedError as exc:
-                raise wanted.in_where(written.query, exc) from exc
-        return written
+        table = self._settings.warehouse.archive_table
+        return wanted.write(table) if isinstance(wanted, BackfillCreate) else wanted
 
-    def _create(self, request: BackfillRequest, principal: Principal, idempotency: Idempotency | None) -> Backfill:
-        valid = self._planner.validate(request)
+    def _validate(self, request: BackfillRequest, wanted: BackfillRequest) -> ValidRequest:
+        """Return the validated request; what the gate refuses of a written query is a fault of a field."""
+        try:
+            return self._planner.validate(request)
+        except QueryRefusedError as exc:
+            if isinstance(wanted, BackfillCreate) and wanted.has_range:
+                raise wanted.explain(request.query, exc) from exc
+            raise
+
+    def _create(
+        self,
+        request: BackfillRequest,
+        wanted: BackfillRequest,
+        principal: Principal,
+        idempotency: Idempotency | None,
+    ) -> Backfill:
+        valid = self._validate(request, wanted)
         planned = self._planner.quoted(request)
         rows = None if planned is None else planned.rows
         check_rows(rows, request, self._settings.bounds)

@@ -304,8 +304,10 @@ def test_a_schedule_whose_range_would_be_refused_is_refused_with_the_place(api):
         ("where: nothing = 1", 10, "/job/request/where"),
         ("where: TRUE) OR (TRUE", 10, "/job/request/where"),
         ("where: TRUE\n    query: SELECT 1", 7, "/job/request/source_topic"),
+        ("where: 'TRUE'\n# yearly", 8, "/job/request/from"),
     ):
-        text = RANGE.replace("where: topic = 'orders' OR TRUE", wrong)
+        text = RANGE.replace("* * * * *", "0 0 1 1 *") if "yearly" in wrong else RANGE
+        text = text.replace("where: topic = 'orders' OR TRUE", wrong)
         answer = put(api, text)
         assert answer.status_code == 422, answer.text
         assert (line, pointer) in {(each["line"], each["pointer"]) for each in answer.json()["errors"]}

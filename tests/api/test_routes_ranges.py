@@ -105,6 +105,7 @@ def test_the_query_of_a_range_is_checked_and_runs_nowhere(client):
         ({"where": "nothing = 1"}, "request_invalid", ["/where"]),
         ({"where": "message_id IN (SELECT id FROM ops.secrets)"}, "request_invalid", ["/where"]),
         ({"from_": "2h"}, "request_invalid", ["/from_"]),
+        ({"from": render_moment(END - timedelta(days=340))}, "request_invalid", ["/from"]),
     ],
 )
 def test_a_fault_has_its_place_on_every_way(client, path, changes, code, pointers):

@@ -246,7 +246,7 @@ def test_a_condition_can_not_leave_its_brackets_and_passes_the_gate_like_any_que
     assert isinstance(refused.value, RequestInvalidError) == (where in BREAKS)
     fault = refused.value
     if isinstance(fault, QueryRefusedError):
-        fault = wanted.in_where(wanted.write("backup.messages", NOW).query, fault)
+        fault = wanted.explain(wanted.write("backup.messages", NOW).query, fault)
     assert isinstance(fault, RequestInvalidError)
     assert {each["pointer"] for each in fault.details["errors"]} == {"/where"}
     assert "In where, line " in fault.message
@@ -257,7 +257,7 @@ def test_a_fault_of_a_condition_has_its_line_and_column_there():
     query = wanted.write("backup.messages", NOW).query
     with pytest.raises(QueryRefusedError) as refused:
         validate_query(query, {}, Policy("backup.messages", None, NOW))
-    assert "In where, line 2, column 7: " in wanted.in_where(query, refused.value).message
+    assert "In where, line 2, column 7: " in wanted.explain(query, refused.value).message
 
 
 def test_the_gate_sees_the_range_and_reads_no_partition_that_can_have_none_of_it():
