@@ -20,7 +20,7 @@ from tests.ending import pytest_sessionstart, pytest_unconfigure
 from tests.schema import migrations
 from tests.spares import own_spares
 from tests.standin.shared import session_standin, shared_standin
-from tests.worlds.bucket import bucket_lake, bucket_proxy, gs_server, s3_server
+from tests.worlds.bucket import bucket_lake, bucket_proxy, gs_server, s3_server, unkind_gs_server, unkind_s3_server
 
 __all__ = [
     "bucket_lake",
@@ -33,6 +33,8 @@ __all__ = [
     "s3_server",
     "session_standin",
     "shared_standin",
+    "unkind_gs_server",
+    "unkind_s3_server",
 ]
 
 _START_SECONDS = 60

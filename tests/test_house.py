@@ -283,7 +283,7 @@ def test_each_test_is_run_by_exactly_one_target() -> None:
 def test_a_test_that_the_selection_of_its_marker_would_not_find_is_refused(tmp_path: Path) -> None:
     found, missed = tmp_path / "test_found.py", tmp_path / "test_missed.py"
     found.write_text("from tests.worlds.bucket import SCHEMES")
-    missed.write_text("from tests.worlds.tables import pulled")
+    missed.write_text("from tests.worlds.http import serving")
     item = SimpleNamespace(path=found, get_closest_marker=lambda marker: marker == "cloud")
     selection.pytest_collection_modifyitems([item])
     item.path = missed

@@ -127,16 +127,21 @@ class DurableTable:
         description: str = "",
     ) -> None:
         with our_errors(f"creating {self.name}"):
-            DeltaTable.create(
-                self.uri,
-                schema=Schema.from_arrow(schema.append(self._partition)),
-                mode="ignore",
-                partition_by=[self._partition.name],
-                name=name or self.name,
-                description=description or None,
-                configuration={**configuration, **({} if self._log.is_local else KEPT_IN_BUCKET)},
-                raise_if_key_not_exists=False,
-            )
+            try:
+                DeltaTable.create(
+                    self.uri,
+                    schema=Schema.from_arrow(schema.append(self._partition)),
+                    mode="ignore",
+                    partition_by=[self._partition.name],
+                    name=name or self.name,
+                    description=description or None,
+                    configuration={**configuration, **({} if self._log.is_local else KEPT_IN_BUCKET)},
+                    raise_if_key_not_exists=False,
+                )
+            except CommitFailedError:
+                # Another has just created it, or this one has, and the answer was lost.
+                if self._log.find() is None:
+                    raise
             self._log.sync(self._table())
 
     def _write(

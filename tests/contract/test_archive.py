@@ -10,7 +10,7 @@ from model.archive import Attempt, IdSpan
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseError
 from model.read_budget import ReadBudget
 from model.window import Window
-from tests.worlds.tables import COLUMNS, NOON, WORLDS, ArchiveWorld, ids_of
+from tests.worlds.tables import COLUMNS, NOON, WORLDS, ArchiveWorld, ids_of, open_world
 
 EXTREMES = [b"", b"\x00\xff", bytes(range(256)) * 40]
 DAY = timedelta(days=1)
@@ -18,9 +18,8 @@ DAY = timedelta(days=1)
 
 @pytest.fixture(params=WORLDS)
 def world(request, tmp_path, shared_standin):
-    found = ArchiveWorld(request.param, tmp_path / "home", shared_standin)
-    yield found
-    found.close()
+    with open_world(ArchiveWorld, request, tmp_path / "home", shared_standin) as found:
+        yield found
 
 
 def test_nothing_differs_once_it_is_created_and_a_stream_may_begin(world):

@@ -18,7 +18,7 @@ from model.window import Window
 from pipeline.inferred import EventType, Variation
 from pipeline.repository import SchemaRepository, read_versions
 from pipeline.shapes import Shape
-from tests.worlds.tables import NOON, WORLDS, World, ids_of
+from tests.worlds.tables import NOON, WORLDS, World, ids_of, open_world
 
 INGEST_TIME = Field("ingest_time", "TIMESTAMP", description="When the row was written.")
 ORDERS = RowSchema(
@@ -38,8 +38,8 @@ ORDERS = RowSchema(
 class RowWorld(World):
     """One warehouse's tables of one stream, and a way to read them that is not their own."""
 
-    def __init__(self, kind, home, standin) -> None:
-        super().__init__(kind, home, standin)
+    def __init__(self, kind, home, standin, lake: str | None = None) -> None:
+        super().__init__(kind, home, standin, lake)
         self.orders, self.members = self.name("orders"), self.name("members")
         self.tables = self.start()
 
@@ -102,9 +102,8 @@ def rows(*ids: int) -> pa.RecordBatch:
 
 @pytest.fixture(params=WORLDS)
 def world(request, tmp_path, shared_standin):
-    found = RowWorld(request.param, tmp_path / "home", shared_standin)
-    yield found
-    found.close()
+    with open_world(RowWorld, request, tmp_path / "home", shared_standin) as found:
+        yield found
 
 
 def columns(world) -> dict[str, str]:

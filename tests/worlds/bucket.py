@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from email.utils import format_datetime, parsedate_to_datetime
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from random import Random
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
@@ -31,6 +33,8 @@ SCHEMES = ["gs", pytest.param("s3", marks=pytest.mark.cloud)]
 
 _MOTO = "moto==5.2.5"
 _QUIET_SECONDS = 0.2
+_MISHAPS = 0.05
+_LATE_SECONDS = 0.3
 
 
 @contextmanager
@@ -48,10 +52,10 @@ def moto_server(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _serving(module: str, folder: Path, **environment: str) -> Iterator[str]:
+def _serving(module: str, folder: Path, *arguments: str, **environment: str) -> Iterator[str]:
     """Run a server in a process of its own: delta-rs may wait for an answer and let no thread of Python run."""
     port = free_port()
-    command = [sys.executable, "-m", module, "--host", "127.0.0.1", "--port", str(port)]
+    command = [sys.executable, "-m", module, "--host", "127.0.0.1", "--port", str(port), *arguments]
     child = Child(module, command, environment={**os.environ, **environment}, log=folder / f"{module}.log")
     with Children() as children:
         children.start(child)
@@ -86,8 +90,8 @@ class Fault:
     """What becomes of the next ``count`` requests with ``method`` whose path contains ``part``.
 
     ``kind`` is ``lost`` (done, and answered with 500), ``cut`` (done, and the connection closed), ``partial`` (as
-    ``cut``, but after half of the answer), ``slow`` (done when the client has given up), or the status with which
-    they are refused, perhaps followed by the text of the answer.
+    ``cut``, but after half of the answer), ``late`` (done after 0.3 s), ``slow`` (done when the client has given
+    up), or the status with which they are refused, perhaps followed by the text of the answer.
     """
 
     method: str
@@ -100,8 +104,8 @@ class Fault:
 class Proxy:
     """Counts what passes, in the order of its beginning, as ``METHOD path``, with nothing quoted.
 
-    The bucket ignores the conditions of requests that ``ignored`` names, as Amazon's headers. Its clock is ahead
-    of this machine's by ``clock_ahead_seconds``.
+    With ``mishaps``, one request of 20 meets a fault by chance. The bucket ignores the conditions of requests that
+    ``ignored`` names, as Amazon's headers. Its clock is ahead of this machine's by ``clock_ahead_seconds``.
     """
 
     upstream: str
@@ -110,6 +114,7 @@ class Proxy:
     lock: threading.Lock = field(default_factory=threading.Lock)
     ignored: tuple[str, ...] = ()
     clock_ahead_seconds: float = 0
+    mishaps: Random | None = None
     last_at: float = 0
 
     def forget(self) -> None:
@@ -132,7 +137,8 @@ class Proxy:
                 if fault.count and fault.method == method and fault.part in path:
                     fault.count -= 1
                     return fault.kind
-        return None
+            is_mishap = self.mishaps is not None and self.mishaps.random() < _MISHAPS
+            return self.mishaps.choice(["lost", "cut", "late", "503", "429"]) if is_mishap else None
 
     @contextmanager
     def storm(self, kind: str) -> Iterator[None]:
@@ -174,6 +180,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         kind = self.proxy.fault_of(self.command, self.path)
         body = self._body()
+        if kind == "late":
+            threading.Event().wait(_LATE_SECONDS)
         if kind is not None and kind[:1].isdigit():
             status, _, answer_text = kind.partition(" ")
             self._answer(int(status), {}, answer_text.encode())
@@ -285,10 +293,27 @@ def at_bucket(url: str) -> Iterator[None]:
 
 @contextmanager
 def bucket_lake_of(scheme: str, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Give the URI of a lake in a new bucket of the server for ``scheme``, where all clients are led to."""
-    server = request.getfixturevalue(f"{scheme}_server")
-    with at_bucket(server):
-        yield make_lake(server, scheme)
+    """Give the URI of a lake in a new bucket of the server for ``scheme``, where all clients are led to.
+
+    To a scheme such as ``unkind s3`` they go by a proxy.
+    """
+    kind = scheme.split(" ")
+    with at_bucket(request.getfixturevalue(f"{'_'.join(kind)}_server")):
+        yield make_lake(request.getfixturevalue(f"{kind[-1]}_server"), kind[-1])
+
+
+@pytest.fixture(scope="session")
+def unkind_s3_server(s3_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a proxy before ``s3_server`` that loses, cuts, delays or refuses one request of 20."""
+    with _serving("tests.worlds.bucket", tmp_path_factory.mktemp("unkind"), "--upstream", s3_server) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def unkind_gs_server(gs_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a proxy before ``gs_server`` that loses, cuts, delays or refuses one request of 20."""
+    with _serving("tests.worlds.bucket", tmp_path_factory.mktemp("unkind"), "--upstream", gs_server) as url:
+        yield url
 
 
 @pytest.fixture(params=SCHEMES)
@@ -309,3 +334,13 @@ def bucket_proxy(request: pytest.FixtureRequest, bucket_lake: str) -> Iterator[P
     found = Proxy(server.removeprefix("http://"))
     with found.serving() as url, at_bucket(url):
         yield found
+
+
+if __name__ == "__main__":
+    given = ArgumentParser()
+    for name in ("host", "port", "upstream"):
+        given.add_argument(f"--{name}", required=True)
+    where = given.parse_args()
+    unkind = Proxy(where.upstream.removeprefix("http://"), mishaps=Random(13))
+    handler = type("Handler", (_Handler,), {"proxy": unkind})
+    ThreadingHTTPServer((where.host, int(where.port)), handler).serve_forever()

@@ -16,11 +16,18 @@ from model.table import ARCHIVE_COLUMNS
 from model.volume import hour_key
 from model.window import Window
 from tests.memory.warehouse import MemoryWarehouse
+from tests.worlds.bucket import bucket_lake_of
 from warehouse.open import open_warehouse, warehouse_from_json
 
 NOON = datetime(2024, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 COLUMNS = [column.name for column in ARCHIVE_COLUMNS]
-WORLDS = ("lake", "lake by the hour", "bigquery", "memory")
+WORLDS = (
+    "lake",
+    "lake by the hour",
+    *(pytest.param(f"lake in unkind {scheme}", marks=pytest.mark.cloud) for scheme in ("s3", "gs")),
+    "bigquery",
+    "memory",
+)
 
 
 def pulled(*payloads: bytes, first: int = 1, attributes=None, ordering_key: str = "") -> pa.RecordBatch:
@@ -97,14 +104,15 @@ def at_failpoint(monkeypatch, place: str, act: Callable[[], object] | None = Non
 
 
 class World:
-    """One warehouse, opened as its settings say; ``kind`` is one of :data:`WORLDS`."""
+    """One warehouse, opened as its settings say; ``kind`` is one of :data:`WORLDS`, ``lake`` a URI in a bucket."""
 
-    def __init__(self, kind: str, home, standin) -> None:
+    def __init__(self, kind: str, home, standin, lake: str | None = None) -> None:
         self.kind, self.standin, self.dataset = kind, standin, dataset_name()
         self.is_lake = kind.startswith("lake")
         self.settings = read_settings(
             {
                 **standin.environment,
+                **({} if lake is None else {"REFEED_LAKE": lake}),
                 "REFEED_WAREHOUSE": "bigquery" if kind == "bigquery" else "lake",
                 "REFEED_ARCHIVE_PARTITIONING": "hour" if kind == "lake by the hour" else "day",
                 "REFEED_PROJECT": "shop",
@@ -135,11 +143,22 @@ class World:
         return [dict(row.items()) for row in self.standin.client().query_and_wait(sql)]
 
 
+@contextmanager
+def open_world(make, request: pytest.FixtureRequest, home, standin) -> Iterator:
+    """Give the world of the class ``make`` that a fixture's parameter, one of :data:`WORLDS`, names."""
+    kind: str = request.param
+    is_bucket = kind.startswith("lake in ")
+    with bucket_lake_of(kind.removeprefix("lake in "), request) if is_bucket else nullcontext() as lake:
+        found = make(kind, home, standin, lake)
+        yield found
+        found.close()
+
+
 class ArchiveWorld(World):
     """The archive of one warehouse, and a way to read it that is not the archive's own."""
 
-    def __init__(self, kind: str, home, standin) -> None:
-        super().__init__(kind, home, standin)
+    def __init__(self, kind: str, home, standin, lake: str | None = None) -> None:
+        super().__init__(kind, home, standin, lake)
         self.archive = self.keep(self.opened.open_archive())
         self.archive.create()
 

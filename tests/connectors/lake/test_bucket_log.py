@@ -314,3 +314,13 @@ def test_the_outcome_of_a_commit_is_unknown_after_a_storm_of_minutes(archive, pr
     file = archive.writer().write([("orders", "s", pulled(b"x", first=3))])
     with proxy.storm("503"), pytest.raises(CommitOutcomeUnknownError):
         archive.commit([file], Attempt("s", 3, "l", 1, commit_id=3))
+
+
+@pytest.mark.parametrize("kind", ["lost", "cut"])
+def test_a_table_is_created_though_the_answers_to_its_entries_are_lost(uri, proxy, kind):
+    """delta-rs takes its own entry for another's, and writes a second one."""
+    proxy.faults += [Fault("PUT", f"{version:020d}.json", kind) for version in range(2)]
+    archive = LakeArchive(uri, "backup.messages")
+    archive.create()
+    append(archive, 1, archive.take_lease("l"))
+    assert ids(archive) == ["1"]
