@@ -131,7 +131,12 @@ class Scheduler:
             # Removed since the look began.
             return
         if run.state is RunState.QUEUED:
-            if any(other.schedule == run.schedule and other.slot < run.slot for other in living):
+            # A run that somebody asked for can begin before an earlier slot is settled.
+            is_before = (
+                other.schedule == run.schedule and (other.state is not RunState.QUEUED or other.slot < run.slot)
+                for other in living
+            )
+            if any(is_before):
                 return
             if not self._store.change_run(run, RunState.STARTING):
                 return

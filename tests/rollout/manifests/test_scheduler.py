@@ -438,3 +438,13 @@ def test_a_replica_that_dies_between_a_failure_and_the_pause_leaves_neither(yard
     assert yard.go(hours(2)) == []
     assert yard.runs() == [("02 01:00", "FAILED")]
     assert yard.store.get_manifest("hourly").paused == "The run of 2026-03-02T01:00Z failed: It broke."
+
+
+def test_a_slot_waits_for_a_run_that_somebody_asked_for_after_the_slot_had_ended(yard: Yard) -> None:
+    yard.apply(HOURLY + "overlap: queue\ncatch_up: {window_seconds: 3600, max: 1}\n")
+    yard.be_away(hours(0.55))
+    yard.service.run("hourly", principal=ANN)
+    assert yard.go() == ["02 01:03"]
+    assert yard.go() == [], "the slot of 01:00 waits, although it is before"
+    yard.jobs.end("02 01:03")
+    assert yard.go() + yard.go() == ["02 01:00"]
