@@ -39,6 +39,7 @@ STATUSES: Final[Mapping[type[errors.RefeedError], HTTPStatus]] = {
     errors.IdempotencyInProgressError: HTTPStatus.CONFLICT,
     errors.StoreUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.JobNotFoundError: HTTPStatus.NOT_FOUND,
+    errors.KeyNotFoundError: HTTPStatus.NOT_FOUND,
     errors.StreamNotFoundError: HTTPStatus.NOT_FOUND,
     errors.StreamSnapshotNotFoundError: HTTPStatus.NOT_FOUND,
     errors.UpdateNotFoundError: HTTPStatus.NOT_FOUND,

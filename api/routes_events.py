@@ -13,17 +13,33 @@ from api.schemas_events import EventList
 from api.state import services_of
 from jobs.listing import DEFAULT_PAGE_SIZE
 from jobs.page_tokens import parse_event_token, render_event_token
-from model.errors import RequestInvalidError
+from jobs.store import JobStore
+from model.errors import (
+    JobNotFoundError,
+    KeyNotFoundError,
+    ManifestNotFoundError,
+    RefeedError,
+    RequestInvalidError,
+    StreamNotFoundError,
+)
 from model.principal import ADMIN, READ, STREAMS_READ
 
 router: Final = APIRouter(tags=["status"])
 _LONGEST: Final = timedelta(days=31)
+_NO_OBJECT: Final = "There is no such object."
 # The names that people have for a kind of object, and the resource of its history; a job's id is enough.
 _RESOURCES: Final[Mapping[str, str | None]] = {
     **dict.fromkeys(("manifest", "schedule", "template"), "manifest"),
     **dict.fromkeys(("job", "backfill", "merge", "compaction", "update", "rollout"), None),
     "stream": "stream",
     "key": "key",
+}
+# By the resource of a history.
+_NOT_FOUND: Final[Mapping[str | None, tuple[type[RefeedError], str]]] = {
+    None: (JobNotFoundError, "There is no job"),
+    "stream": (StreamNotFoundError, "No stream was ever launched as"),
+    "manifest": (ManifestNotFoundError, "There is no manifest"),
+    "key": (KeyNotFoundError, "There is no key"),
 }
 
 
@@ -33,7 +49,12 @@ class EventPage(EventList):
     next_page_token: str | None
 
 
-@router.get("/events", operation_id="listEvents", response_model=EventPage, responses=problems(s422=INVALID))
+@router.get(
+    "/events",
+    operation_id="listEvents",
+    response_model=EventPage,
+    responses=problems(s404=_NO_OBJECT, s422=INVALID),
+)
 def list_events(
     request: Request,
     caller: Caller,
@@ -69,16 +90,23 @@ def list_events(
         if of is not None and of[0] != "stream":
             caller.require(READ)
         of = of or ("stream", None)
+    if of is not None and of[0] == "key":
+        caller.require(ADMIN)
+    store = services_of(request).store
     if subject is None:
         now = datetime.now(UTC)
         since = now - timedelta(days=1) if since is None else max(since, now - _LONGEST)
-    found = services_of(request).store.list_last_events(
+    found = store.list_last_events(
         since,
         limit=page_size + 1,
         of=of,
         before=parse_event_token(page_token),
         with_keys=caller.may(ADMIN),
     )
+    resource, name = of or (None, None)
+    # Whatever exists has at least one line.
+    if not found and name is not None and not store.list_last_events(limit=1, of=of, with_keys=True):
+        raise _not_found(store, resource, name, may_read=caller.may(READ))
     page, token = page_of(found, page_size, lambda last: render_event_token(last.at, last.number))
     return {"events": page, "next_page_token": token}
 
@@ -94,3 +122,12 @@ def _parse_object(subject: str) -> tuple[str | None, str | None]:
         message = f"{subject[:80]!r} is no object. Write the id of a job, stream/NAME, schedule/NAME or key/NAME."
         raise RequestInvalidError.of("object_invalid", message, "/object")
     return _RESOURCES[kind], name
+
+
+def _not_found(store: JobStore, resource: str | None, name: str, *, may_read: bool) -> RefeedError:
+    """Return the error of an object without a history, with the stream or manifest that has its name."""
+    error, sentence = _NOT_FOUND[resource]
+    kinds = ("stream", "manifest") if may_read else ("stream",)
+    others = [kind for kind in kinds if store.list_last_events(limit=1, of=(kind, name))]
+    meant = f" Did you mean {others[0]}/{name[:80]}?" if others else ""
+    return error(f"{sentence} {name[:80]}.{meant}")

@@ -55,9 +55,30 @@ def test_who_changed_an_object_is_in_its_history(api, client, refeed):
         (event,) = client.get("/events", params={"object": subject}).json()["events"]
         assert (event["id"], event["actor"]) == (subject.rpartition("/")[2], actor)
         assert actor in refeed("events", subject)[1]
-    assert client.get("/events", params={"object": "schedule/none"}).json()["events"] == []
+    later = {"object": "stream/backup", "since": (datetime.now(UTC) + timedelta(hours=1)).isoformat()}
+    assert client.get("/events", params=later).json()["events"] == []
+    assert "Did you mean stream/backup?" in refeed("events", "backup")[2]
     for wrong in ("schedules/nightly-merge", "stream/"):
         assert_problem(client.get("/events", params={"object": wrong}), 422, "request_invalid")
+
+
+@pytest.mark.parametrize(
+    ("subject", "code", "hint"),
+    [
+        ("bf_01M7Z1H20HKNZ6PGKRYCX6J210", "job_not_found", ""),
+        ("nightly-merge", "job_not_found", "Did you mean manifest/nightly-merge?"),
+        ("stream/nightly-merge", "stream_not_found", "Did you mean manifest/nightly-merge?"),
+        ("schedule/none", "manifest_not_found", ""),
+        ("key/none", "key_not_found", ""),
+    ],
+)
+def test_an_object_that_never_was_is_no_object_without_events(client, refeed, subject, code, hint):
+    problem = assert_problem(
+        client.get("/events", params={"object": subject, "since": "2026-01-01T00:00:00Z"}), 404, code
+    )
+    assert problem["detail"].endswith(f" {hint}".strip() or ".")
+    exit_code, _, said = refeed("events", subject)
+    assert (exit_code, subject.rpartition("/")[2] in said) == (4, True)
 
 
 def test_only_an_administrator_sees_keys_come_and_go(start_api: Callable[..., Any]) -> None:
@@ -67,6 +88,8 @@ def test_only_an_administrator_sees_keys_come_and_go(start_api: Callable[..., An
     for name, key in (("admin", admin), ("reader", reader)):
         with api.client(key) as client:
             seen[name] = [event["id"] for event in client.get("/events").json()["events"]]
+            status = client.get("/events", params={"object": "key/reader"}).status_code
+            assert status == (200 if name == "admin" else 403)
     assert (sorted(seen["admin"]), seen["reader"]) == (["admin", "nightly-merge", "reader"], ["nightly-merge"])
 
 
