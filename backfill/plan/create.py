@@ -64,16 +64,18 @@ class BackfillCreate(BackfillRequest):
             example=_QUERY.example,
         ),
     ] = ""
+    # None, as an empty name must not be that of the source.
     topic: Annotated[
-        str,
+        str | None,
         FieldSpec(
             description=f"{_TOPIC.description} The default is `source_topic`.",
             longest=_TOPIC.longest,
             example=_TOPIC.example,
             help="The topic to publish to. Default: the topic that is replayed.",
             flag="to_topic",
+            shortest=1,
         ),
-    ] = ""
+    ] = None  # type: ignore[assignment]
     source_topic: Annotated[
         str | None,
         FieldSpec(
@@ -137,7 +139,9 @@ class BackfillCreate(BackfillRequest):
             RequestInvalidError: it has both a query and a range, or neither, or the range is none; every fault is
                 in the details.
         """
-        errors = find_faults({json_name(each.name) for each in fields(self) if getattr(self, each.name)})
+        given = {json_name(each.name) for each in fields(self) if getattr(self, each.name)}
+        # An empty condition is one that somebody meant to give.
+        errors = find_faults(given if self.where is None else {*given, "where"})
         query = self.query
         if not query and not errors:
             query = self._write_query(table, now or datetime.now(UTC), errors)
@@ -167,14 +171,16 @@ class BackfillCreate(BackfillRequest):
         if start is not None and end is not None and start >= end:
             errors.append(_fault("to", f"to ({render_moment(end)}) is not after from ({render_moment(start)})."))
         try:
-            if self.where:
+            if self.where is not None:
                 check_condition(self.where)
         except QueryRefusedError as exc:
             errors += [_fault_in_where(each, (each.line, each.column)) for each in exc.violations]
         if start is None or end is None or errors:
             return ""
-        attributes, where = self.source_attributes, self.where or None
-        return write_range_query(table, str(self.source_topic), start, end, attributes=attributes, where=where)
+        attributes = self.source_attributes
+        return write_range_query(
+            table, str(self.source_topic), start, end, attributes=attributes, where=self.where
+        )
 
     def _moment(self, name: str, now: datetime, errors: list[dict[str, Any]]) -> datetime | None:
         pointer = json_name(name)

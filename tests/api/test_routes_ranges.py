@@ -106,6 +106,9 @@ def test_the_query_of_a_range_is_checked_and_runs_nowhere(client):
         ({"where": "message_id IN (SELECT id FROM ops.secrets)"}, "request_invalid", ["/where"]),
         ({"from_": "2h"}, "request_invalid", ["/from_"]),
         ({"from": render_moment(END - timedelta(days=340))}, "request_invalid", ["/from"]),
+        # A variable that is not set must not widen a replay, nor send it to its own topic.
+        ({"where": ""}, "request_invalid", ["/where"]),
+        ({"topic": ""}, "request_invalid", ["/topic"]),
     ],
 )
 def test_a_fault_has_its_place_on_every_way(client, path, changes, code, pointers):
