@@ -92,8 +92,9 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
 def _run_lines(*runs: Mapping[str, Any]) -> list[str]:
     rows = []
     for run in runs:
-        why = run["why"] or ("" if run["asked_by"] is None else f"requested by {run['asked_by']}")
-        rows.append((_minute(run["slot"]), run["state"], run["job_id"] or "", why))
+        covered = f"{_minute(run['slot_start'])} to {_minute(run['slot_end'])}"
+        asked = "" if run["asked_by"] is None else f"requested by {run['asked_by']}, for {covered}"
+        rows.append((_minute(run["slot"]), run["state"], run["job_id"] or "", run["why"] or asked))
     return render_table(("slot", "state", "job", "why"), rows)
 
 

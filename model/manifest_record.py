@@ -76,6 +76,12 @@ class ScheduleRun:
         asked: Mapping[str, Any] = self.request.get("asked_by", {})
         return asked.get("name")
 
+    @property
+    def slot_end(self) -> datetime:
+        """The end of the slot that it covers: ``slot``, unless somebody asked for it."""
+        end = self.request.get("slot_end")
+        return self.slot if end is None else datetime.fromisoformat(end)
+
 
 @dataclass(frozen=True, slots=True)
 class NewRun:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 from backfill.steer.service import BackfillService
@@ -93,9 +92,7 @@ class ScheduledJobs:
         """
         job = run.request["job"]
         kind, request = str(job["kind"]), job["request"]
-        asked = run.request.get("slot_end")
-        end = run.slot if asked is None else datetime.fromisoformat(asked)
-        slot = Slot(run.slot_start, end, parse_zone(run.request["time_zone"]))
+        slot = Slot(run.slot_start, run.slot_end, parse_zone(run.request["time_zone"]))
         key = f"{run.schedule}-{render_moment(run.slot)}"
         if kind == "template":
             name = request["template"]

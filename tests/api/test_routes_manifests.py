@@ -273,6 +273,7 @@ def test_a_schedule_runs_when_somebody_asks_once_for_a_key_and_the_job_is_theirs
     key = {"Idempotency-Key": "again"}
     first = client.post("/schedules/replays:run", headers=key).json()
     assert (first["asked_by"], first["slot_start"][11:]) == ("local", "03:00:00Z")
+    covered = f"{first['slot_start'][:10]} 03:00 to {first['slot_end'][:10]} 03:00"
     assert client.post("/schedules/replays:run", headers=key).json()["slot"] == first["slot"]
 
     def job() -> Any:
@@ -287,7 +288,7 @@ def test_a_schedule_runs_when_somebody_asks_once_for_a_key_and_the_job_is_theirs
     code, printed, _ = refeed("schedule", "run", "replays", "--idempotency-key", "mine")
     assert (code, "SKIPPED" in printed, "has not ended" in printed) == (0, True, True)
     assert refeed("schedule", "run", "replays", "--idempotency-key", "mine")[1] == printed
-    assert "requested by local" in refeed("schedule", "show", "replays")[1]
+    assert f"requested by local, for {covered}" in refeed("schedule", "show", "replays")[1]
     assert client.post("/schedules/weekly:run").status_code == 404
 
 
