@@ -1,12 +1,16 @@
 """The example of docs/cost.md, computed again from the page's own assumptions and prices."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from backfill.plan import price
+from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import SubscriptionInfo
+from tests.connectors.lake.bucket_archive import append
+from tests.worlds.bucket import Proxy
 from warehouse.figures import SELECTION_KEPT_DAYS, QueryFigures
 
 PAGE = (Path(__file__).parents[1] / "docs" / "cost.md").read_text()
@@ -143,3 +147,47 @@ def test_what_pubsub_keeps_is_as_large_and_as_dear_as_the_page_says() -> None:
     )
     assert said is not None
     assert [int(number.replace(",", "")) for number in said.groups()] == [round(day), round(7 * day), round(usd)]
+
+
+def by_price(proxy: Proxy) -> Counter[str]:
+    """Count the requests that passed by how they are billed; that objects are deleted costs nothing."""
+    kinds = [request.partition(" ")[0] for request in proxy.requests if "list-type" not in request]
+    lists = len(proxy.requests) - len(kinds)
+    found = Counter("reads" if kind in ("GET", "HEAD") else "writes" for kind in kinds if kind != "DELETE")
+    return found + Counter(writes=lists)
+
+
+def test_the_requests_of_commits_and_leases_are_those_of_the_page(bucket_lake: str, bucket_proxy: Proxy) -> None:
+    archive = LakeArchive(bucket_lake, "backup.messages")
+    archive.create()
+    archive.take_lease("l")
+    leases = archive.leases()
+    leases.write_lease("l", 1, b"0")
+    for number in range(1, 101):
+        append(archive, number)
+    recorded = dict(re.findall(r"^\| (\d+ [^|]+) \| (\d+ \| \d+) \|$", PAGE, re.MULTILINE))
+    bucket_proxy.forget()
+    for number in range(101, 201):
+        append(archive, number)
+    found = [by_price(bucket_proxy)]
+    bucket_proxy.forget()
+    for number in range(10):
+        leases.write_lease("l", 1, b"%d" % number)
+    found.append(by_price(bucket_proxy))
+    assert list(recorded.values()) == [f"{each['writes']} | {each['reads']}" for each in found]
+
+
+def test_the_requests_of_a_bucket_cost_what_the_page_says() -> None:
+    recorded = numbers("What the requests of a bucket cost")
+    a_commit = recorded["100 commits of one file each, with their checkpoint"] / 100
+    renewals = recorded["10 renewals of a lease, in 100 s"] * ASSUMED["days of a month"] * DAY / 100
+    wanted = {
+        "a month of a stream without messages: renewals of its lease": renewals,
+        "a million messages at 8,000 a second: files, commits, checkpoints": 1e6 / 8000 * a_commit,
+        "a million messages at 100 a second: files, commits, checkpoints": 1e6 / 100 * a_commit,
+    }
+    found = lines("What the requests of a bucket cost")
+    assert found.keys() == wanted.keys()
+    for name, (thousands, usd) in found.items():
+        assert thousands == pytest.approx(wanted[name] / 1000, rel=0.006)
+        assert usd == pytest.approx(wanted[name] / 1000 * PRICES["writes and lists of a bucket"], rel=0.02)
