@@ -74,7 +74,9 @@ def plan(
     """Show which dead letters 'redrive' would send again. Nothing is published."""
     chosen_by = (code, path, message_id)
     print_answer(
-        lambda api: api.plan_backfill(_request(api, source, chosen_by, start)), plan_lines, as_json=as_json
+        lambda api: api.plan_backfill(_request(api, source, chosen_by, start)),
+        lambda found: plan_lines(found, is_quoted=False),
+        as_json=as_json,
     )
 
 

@@ -86,6 +86,23 @@ def test_all_of_a_source_some_or_one_are_planned_and_sent_again(refeed: Refeed, 
     assert asked[-1]["canary_messages"] == 1
 
 
+def test_a_plan_names_no_option_that_redrive_has_not(
+    refeed: Refeed, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan: dict[str, Any] = {name: [] for name in ("samples", "subscriptions", "warnings")}
+    plan |= {
+        "plan_id": "pl_1",
+        "expires_at": "2026-01-01T00:15:00Z",
+        "rows": 12,
+        "topic": "orders",
+        "window": None,
+        "rows_by_topic": {},
+    }
+    monkeypatch.setattr(RefeedApi, "plan_backfill", lambda self, request, exact=False: plan)
+    found = refeed("dead-letters", "plan", "--source", "orders")
+    assert (found.code, "12 messages -> orders" in found.out, "--plan" in found.out) == (0, True, False)
+
+
 def test_what_is_not_there_is_not_sent(refeed: Refeed, asked: list[Any]) -> None:
     for arguments in (("--source", "billing"), ("--source", "orders", "--code", "too_large")):
         result = refeed("dead-letters", "redrive", *arguments)
