@@ -79,7 +79,7 @@ commands: Final = JobCommands(
 )
 
 
-app.command(TOPIC, epilog=REPLAY_EXIT_CODES)(replay_topic)
+app.command(TOPIC, epilog=REPLAY_EXIT_CODES, context_settings={"allow_extra_args": True})(replay_topic)
 
 
 @app.command("plan", epilog=EXIT_CODES)

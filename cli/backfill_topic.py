@@ -1,6 +1,6 @@
 """``refeed backfill TOPIC``: replays a topic's messages of a range of time, without SQL."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import uuid4
@@ -28,6 +28,10 @@ TOPIC: Final = "TOPIC"
 _RANGE: Final = ("from_", "to", "source_attributes", "where", "parameters", "topic")
 _NO_FLAGS: Final = {*_RANGE, "query", "source_topic", "plan_id"}
 FLAGS: Final = (*_RANGE, *(each.name for each in declared_fields(BackfillCreate) if each.name not in _NO_FLAGS))
+
+
+# A request and its plan.
+_Planned = tuple[dict[str, Any], dict[str, Any]]
 
 
 class TopicGroup(HomeGroup):
@@ -58,46 +62,53 @@ def replay_topic(
     """Publish the messages of the topic TOPIC again that were published from --from until --to.
 
     The command prints the times in full, the query that it writes, and the plan. Then it asks before it publishes.
+    If you name several topics, each one gets a backfill of its own, with --watch one after the other.
 
     Times are in UTC, unless they have an offset. The messages go back to their own topic, unless --to-topic names
     another one. A message that was archived late, because the backup was down, is replayed too: the query reads
     the partitions of the 31 days after the range.
     """
-    topic, siblings = str(context.info_name), _siblings(context)
+    topics, siblings = dict.fromkeys([str(context.info_name), *context.args]), _siblings(context)
     if given["from_"] is None:
+        topic = str(context.info_name)
         raise InputError(
             f"refeed backfill has no command {topic}.{did_you_mean(topic, siblings)} To replay the topic {topic}, "
             "give the range: --from 02:00 --to 03:00."
         )
-    wanted = {**read_given(BackfillCreate, given), "source_topic": topic}
-    wanted["from"] = parse_moment(given["from_"], "--from")
-    wanted["to"] = parse_moment(given["to"], "--to") or render_moment(datetime.now(UTC))
+    request = read_given(BackfillCreate, given)
+    request["from"] = parse_moment(given["from_"], "--from")
+    request["to"] = parse_moment(given["to"], "--to") or render_moment(datetime.now(UTC))
     with open_api() as api:
-        try:
-            plan = api.plan_backfill(wanted, exact=exact)
-        except RequestRefusedError as refused:
-            raise _with_command(refused, topic, siblings) from refused
-        if not as_json:
-            _show(plan, wanted)
-        elif dry_run:
-            print_json(plan)
-        if plan["rows"] == 0:
+        planned = [_plan(api, {**request, "source_topic": each}, siblings, exact=exact) for each in topics]
+        _show(planned, as_json=as_json, dry_run=dry_run)
+        empty = [wanted for wanted, plan in planned if plan["rows"] == 0]
+        for wanted in empty:
             err.print(_nothing(api, wanted))
-            if given["fail_if_empty"] or not (dry_run or given["allow_empty"]):
-                raise typer.Exit(ExitCode.FAILED)
+        if empty and (given["fail_if_empty"] or not (dry_run or given["allow_empty"])):
+            raise typer.Exit(ExitCode.FAILED)
         if dry_run:
-            if not as_json:
-                out.print("Nothing was published. To publish, run the command without --dry-run.")
             return
         if not yes:
-            rows = "an unknown number of" if plan["rows"] is None else f"{plan['rows']:,}"
-            confirm(f"Publish {rows} messages to {plan['topic']}?")
+            confirm(f"Publish {' and '.join(_render_amount(plan) for _, plan in planned)}?")
         # Imported late: this module's command belongs to that one's group.
         from cli.backfill import commands
 
-        request = {**wanted, "plan_id": plan["plan_id"]}
-        backfill = api.backfills.create(request, idempotency_key=str(uuid4()))
-        commands.finish(api, backfill, watch=watch, as_json=as_json)
+        for wanted, plan in planned:
+            asked = {**wanted, "plan_id": plan["plan_id"]}
+            backfill = api.backfills.create(asked, idempotency_key=str(uuid4()))
+            commands.finish(api, backfill, watch=watch, as_json=as_json)
+
+
+def _plan(api: "RefeedApi", wanted: dict[str, Any], siblings: list[str], *, exact: bool) -> _Planned:
+    try:
+        return wanted, api.plan_backfill(wanted, exact=exact)
+    except RequestRefusedError as refused:
+        raise _with_command(refused, wanted["source_topic"], siblings) from refused
+
+
+def _render_amount(plan: Mapping[str, Any]) -> str:
+    rows = "an unknown number of" if plan["rows"] is None else f"{plan['rows']:,}"
+    return f"{rows} messages to {plan['topic']}"
 
 
 def _siblings(context: typer.Context) -> list[str]:
@@ -105,12 +116,17 @@ def _siblings(context: typer.Context) -> list[str]:
     return sorted(getattr(group, "commands", {}).keys() - {TOPIC})
 
 
-def _show(plan: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    out.print(f"{wanted['source_topic']} from {wanted['from']} to {wanted['to']}, by publish time")
-    for line in query_lines(plan["query"]):
-        out.print(line)
-    for line in plan_lines(plan, is_quoted=False):
-        out.print(line)
+def _show(planned: Iterable[_Planned], *, as_json: bool, dry_run: bool) -> None:
+    for wanted, plan in planned:
+        if as_json:
+            if dry_run:
+                print_json(plan)
+            continue
+        out.print(f"{wanted['source_topic']} from {wanted['from']} to {wanted['to']}, by publish time")
+        for line in (*query_lines(plan["query"]), *plan_lines(plan, is_quoted=False)):
+            out.print(line)
+    if dry_run and not as_json:
+        out.print("Nothing was published. To publish, run the command without --dry-run.")
 
 
 def _nothing(api: "RefeedApi", wanted: Mapping[str, Any]) -> str:

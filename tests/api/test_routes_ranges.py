@@ -173,6 +173,23 @@ def test_the_terminal_plans_asks_and_publishes_without_sql(client, refeed, monke
     client.post(f"/backfills/{made['id']}:cancel")
 
 
+def test_several_topics_get_a_backfill_each_and_none_is_made_if_one_is_wrong(client, refeed, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    words = ("--from", RANGE["from"], "--to", RANGE["to"], "--to-topic", "trial", "--label", "by=two")
+    code, _, said = refeed("backfill", "sales", "gone", "sales", *words)
+    assert (code, "Publish 2 messages to trial and 2 messages to trial?" in said) == (1, True)
+    for wrong in ("nobody", "--from"):
+        assert refeed("backfill", "sales", wrong, *words, "--yes")[0] != 0
+    assert client.get("/backfills", params={"label": "by:two"}).json()["backfills"] == []
+    code, printed, _ = refeed("backfill", "sales", "gone", *words, "--yes", "--json", "--start-paused")
+    made = [json.loads(line) for line in printed.splitlines()]
+    assert code == 0
+    assert ["topic = 'sales'" in each["query"] for each in made] == [True, False]
+    assert ["topic = 'gone'" in each["query"] for each in made] == [False, True]
+    for each in made:
+        client.post(f"/backfills/{each['id']}:cancel")
+
+
 def test_the_terminal_reads_a_time_of_day_as_the_last_one_and_prints_it_in_full(refeed):
     begin = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=1)
     code, printed, _ = refeed("backfill", "sales", "--from", f"{begin:%H:%M}", "--dry-run", "--json")
