@@ -68,9 +68,8 @@ def replay_topic(
     another one. A message that was archived late, because the backup was down, is replayed too: the query reads
     the partitions of the 31 days after the range.
     """
-    topics, siblings = dict.fromkeys([str(context.info_name), *context.args]), _siblings(context)
+    topic, siblings = str(context.info_name), _siblings(context)
     if given["from_"] is None:
-        topic = str(context.info_name)
         raise InputError(
             f"refeed backfill has no command {topic}.{did_you_mean(topic, siblings)} To replay the topic {topic}, "
             "give the range: --from 02:00 --to 03:00."
@@ -78,12 +77,13 @@ def replay_topic(
     request = read_given(BackfillCreate, given)
     request["from"] = parse_moment(given["from_"], "--from")
     request["to"] = parse_moment(given["to"], "--to") or render_moment(datetime.now(UTC))
+    wanted = [{**request, "source_topic": each} for each in dict.fromkeys([topic, *context.args])]
     with open_api() as api:
-        planned = [_plan(api, {**request, "source_topic": each}, siblings, exact=exact) for each in topics]
+        planned = [_plan(api, each, siblings, exact=exact) for each in wanted]
         _show(planned, as_json=as_json, dry_run=dry_run)
-        empty = [wanted for wanted, plan in planned if plan["rows"] == 0]
-        for wanted in empty:
-            err.print(_nothing(api, wanted))
+        empty = [asked for asked, plan in planned if plan["rows"] == 0]
+        for asked in empty:
+            err.print(_nothing(api, asked))
         if empty and (given["fail_if_empty"] or not (dry_run or given["allow_empty"])):
             raise typer.Exit(ExitCode.FAILED)
         if dry_run:
@@ -93,9 +93,9 @@ def replay_topic(
         # Imported late: this module's command belongs to that one's group.
         from cli.backfill import commands
 
-        for wanted, plan in planned:
-            asked = {**wanted, "plan_id": plan["plan_id"]}
-            backfill = api.backfills.create(asked, idempotency_key=str(uuid4()))
+        for asked, plan in planned:
+            quoted = {**asked, "plan_id": plan["plan_id"]}
+            backfill = api.backfills.create(quoted, idempotency_key=str(uuid4()))
             commands.finish(api, backfill, watch=watch, as_json=as_json)
 
 
@@ -117,10 +117,9 @@ def _siblings(context: typer.Context) -> list[str]:
 
 
 def _show(planned: Iterable[_Planned], *, as_json: bool, dry_run: bool) -> None:
-    for wanted, plan in planned:
+    for wanted, plan in planned if dry_run or not as_json else ():
         if as_json:
-            if dry_run:
-                print_json(plan)
+            print_json(plan)
             continue
         out.print(f"{wanted['source_topic']} from {wanted['from']} to {wanted['to']}, by publish time")
         for line in (*query_lines(plan["query"]), *plan_lines(plan, is_quoted=False)):
