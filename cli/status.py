@@ -8,9 +8,10 @@ import typer
 from cli.api import open_api, print_answer
 from cli.backfill_view import next_command
 from cli.inventory import render_streams
+from cli.jobs import print_page
 from cli.moments import UNKNOWN, parse_moment, render_count, render_minute, render_seconds
-from cli.options import JsonOption, PageSizeOption
-from cli.terminal import ExitCode, print_found, render_figures, render_table
+from cli.options import JsonOption, PageSizeOption, PageTokenOption
+from cli.terminal import ExitCode, out, print_found, render_figures
 
 EXIT_CODES: Final = (
     "Exit codes: 0 there are no problems; 1 there are problems; 2 wrong usage; 3 the API does not answer; 4 the "
@@ -85,6 +86,7 @@ def events(
         ),
     ] = None,
     page_size: PageSizeOption = 50,
+    page_token: PageTokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List who did what and when, newest first: to jobs, streams and manifests, or to one object.
@@ -92,19 +94,18 @@ def events(
     An administrator also sees what was done to keys.
     """
     begin = parse_moment(since, "--since")
-    print_answer(
-        lambda api: api.list_events(subject, since=begin, page_size=page_size),
-        lambda found: _event_lines(found) if found["events"] else ["There are no events."],
-        as_json=as_json,
-    )
+    with open_api() as api:
+        page = api.list_events(subject, since=begin, page_size=page_size, page_token=page_token)
+    if page["events"] or as_json:
+        columns = ("at (UTC)", "who", "which", "what", "why")
+        print_page(page, "events", columns, _event_cells, as_json=as_json, since=begin)
+    else:
+        out.print("There are no events.")
 
 
-def _event_lines(found: Mapping[str, Any]) -> list[str]:
-    rows = [
-        [each["at"][:19], each["actor"] or "", f"{each['resource']}/{each['id']}", each["what"], each["why"] or ""]
-        for each in found["events"]
-    ]
-    return render_table(["at (UTC)", "who", "which", "what", "why"], rows)
+def _event_cells(event: Mapping[str, Any]) -> list[str]:
+    which = f"{event['resource']}/{event['id']}"
+    return [event["at"][:19], event["actor"] or "", which, event["what"], event["why"] or ""]
 
 
 def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:

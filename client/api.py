@@ -102,10 +102,15 @@ class RefeedApi(ApiConnection):
         return self.call("GET", "/status")
 
     def list_events(
-        self, subject: str | None = None, *, since: str | None = None, page_size: int = 50
+        self,
+        subject: str | None = None,
+        *,
+        since: str | None = None,
+        page_size: int = 50,
+        page_token: str | None = None,
     ) -> dict[str, Any]:
         """Return who did what and when, newest first: of all objects in the last day, or of ``subject``."""
-        given = {"page_size": str(page_size), "since": since, "object": subject}
+        given = {"page_size": str(page_size), "since": since, "object": subject, "page_token": page_token}
         return self.call("GET", "/events", params=given)
 
     def list_merge_audits(self, source: str | None = None, since: str | None = None) -> dict[str, Any]:

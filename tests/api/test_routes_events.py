@@ -42,6 +42,10 @@ def test_events_come_newest_first_page_by_page_and_in_the_terminal(client, refee
     code, text, _ = refeed("events", "--since", "2h")
     assert (code, text.count("PAUSED -> CANCELLED")) == (0, 3)
     assert len(json.loads(refeed("events", "--json")[1])["events"]) == 7
+    code, text, more = refeed("events", "--page-size", "4")
+    assert (code, text.count("UTC") + text.count("backfill/"), more.split()[0]) == (0, 5, "more:")
+    code, text, more = refeed("events", *more.split()[1:])
+    assert (code, "nightly-merge" in text, more) == (0, True, "")
 
 
 def test_who_changed_an_object_is_in_its_history(api, client, refeed):
