@@ -103,9 +103,8 @@ def events(
         out.print("There are no events.")
 
 
-def _event_cells(event: Mapping[str, Any]) -> list[str]:
-    which = f"{event['resource']}/{event['id']}"
-    return [event["at"][:19], event["actor"] or "", which, event["what"], event["why"] or ""]
+def _event_cells(it: Mapping[str, Any]) -> list[str]:
+    return [it["at"][:19], it["actor"] or "", f"{it['resource']}/{it['id']}", it["what"], it["why"] or ""]
 
 
 def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:

@@ -78,7 +78,7 @@ class Manifests:
             row = _find(connection, name, for_update=True)
             before = None if row is None or row.removed_at is not None else read_row(ManifestRecord, row)
             if before is not None and before.source != source:
-                raise ManifestOwnedError(f"{name} belongs to {before.source}.", name=name, source=before.source)
+                raise _owned(before)
             _check_version(name, before, expected_version)
             if before is not None and (before.kind, before.digest) == (kind, digest):
                 return before
@@ -159,7 +159,7 @@ class Manifests:
             now = self._database.now(connection)
             record = read_row(ManifestRecord, _get_living(connection, name, for_update=True))
             if record.source != source and not is_left(connection, record.source, name, now):
-                raise ManifestOwnedError(f"{name} belongs to {record.source}.", name=name, source=record.source)
+                raise _owned(record)
             _check_version(name, record, expected_version)
             if record.kind == ROLLOUT_KIND:
                 check_manifest_free(connection, name)
@@ -314,6 +314,18 @@ def _append(
     why: str | None = None,
 ) -> None:
     append_event(connection, MANIFEST, record.name, kind, at, actor=actor, what=what, why=why)
+
+
+def _owned(record: ManifestRecord) -> ManifestOwnedError:
+    """Return the error of a name that another source has, with the way to change or remove the manifest."""
+    if record.source == "api":
+        way = "Change or remove it with 'refeed apply' or 'refeed delete'"
+    elif record.source.startswith("upload:"):
+        way = "Change or delete its file there. When 'refeed inbox' lists the file, use 'refeed delete'"
+    else:
+        way = f"Change the setting {record.source}"
+    message = f"{record.name} belongs to {record.source}. {way}, or choose another name."
+    return ManifestOwnedError(message, name=record.name, source=record.source)
 
 
 def _check_version(name: str, record: ManifestRecord | None, expected: int | None) -> None:

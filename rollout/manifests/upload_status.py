@@ -48,7 +48,7 @@ class UploadStatus:
         if gone:
             rest = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
             message = (
-                f"The files of {len(gone)} manifests no longer exist: {', '.join([*gone][:_NAMED])}{rest}. The "
+                f"The files of these manifests no longer exist: {', '.join([*gone][:_NAMED])}{rest}. The "
                 "manifests stay. Put the files back, or use 'refeed delete NAME' to remove a manifest."
             )
             found.append(_item(uploads[0], uploads[0].source, min(gone.values()), message))

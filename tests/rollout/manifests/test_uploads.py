@@ -128,7 +128,9 @@ def test_what_can_t_be_applied_is_a_fault_with_its_reason(yard, file, content, w
 def test_a_name_that_somebody_else_applied_stays_theirs_and_is_taken_once_it_is_free(yard: FolderYard) -> None:
     yard.service.apply("one", SNAPSHOT.format("one", 9).encode(), principal=ANN)
     yard.apply("one")
-    assert "belongs to api" in (yard.fault("one.yaml") or "")
+    assert "belongs to api. Change or remove it with 'refeed apply' or 'refeed delete'" in (
+        yard.fault("one.yaml") or ""
+    )
     yard.remove("one")
     assert yard.store.get_manifest("one").source == "api", "the file that has gone was not its"
     assert yard.status.list_uploads(principal=ANN) == []
@@ -140,14 +142,14 @@ def test_a_name_that_somebody_else_applied_stays_theirs_and_is_taken_once_it_is_
 
 def test_a_file_that_was_removed_leaves_its_manifest_which_a_person_removes(yard: FolderYard) -> None:
     yard.apply("one", "two", "three")
-    with pytest.raises(ManifestOwnedError, match="belongs to upload:"):
+    with pytest.raises(ManifestOwnedError, match=r"belongs to upload:.* Change or delete its file"):
         yard.service.remove("one", principal=ANN)
     yard.remove("one", "two", "three")
     yard.go(RETRY_SECONDS + 30)
     assert (yard.names(), yard.gone()) == (["one", "three", "two"], {"one.yaml", "three.yaml", "two.yaml"})
     (item,) = yard.status.list_inbox(principal=ANN)
     assert (item.kind, item.resource, item.id) == ("failure", "manifest", yard.principal.name)
-    assert "The files of 3 manifests no longer exist: one, three, two. The manifests stay." in item.message
+    assert "The files of these manifests no longer exist: one, three, two. The manifests stay." in item.message
     assert "'refeed delete NAME'" in item.message
     yard.service.remove("one", principal=ANN)
     yard.apply("two")
@@ -183,7 +185,7 @@ def test_many_files_that_have_gone_are_one_item_that_names_some(yard: FolderYard
     yard.apply(*names)
     yard.remove(*names)
     (item,) = yard.status.list_inbox(principal=ANN)
-    assert "The files of 13 manifests no longer exist: m00, m01, m02" in item.message
+    assert "The files of these manifests no longer exist: m00, m01, m02" in item.message
     assert "m09 and 3 more. The manifests stay." in item.message
 
 
@@ -224,7 +226,7 @@ def test_a_folder_that_is_empty_or_away_removes_nothing_and_says_so(yard: Folder
     yard.go(RETRY_SECONDS + 30)
     assert (yard.problem(), yard.names()) == (None, ["one", "two"])
     (item,) = yard.status.list_inbox(principal=ANN)
-    assert "The files of 2 manifests no longer exist: one, two." in item.message
+    assert "The files of these manifests no longer exist: one, two." in item.message
     yard.folder.rmdir()
     mounted.rename(yard.folder)
     yard.go()
