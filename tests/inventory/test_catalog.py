@@ -148,9 +148,7 @@ def test_hours_that_are_over_are_counted_without_a_query(tmp_path, catalog, monk
         return query(self, topic, window, step)
 
     monkeypatch.setattr(LakeCounts, "histogram", histogram)
-    monkeypatch.setattr(
-        "connectors.lake.volumes._read_end", lambda *_: (_[2], count_of(came + timedelta(hours=1)))
-    )
+    monkeypatch.setattr("connectors.lake.volumes._read_end", lambda *_: count_of(came + timedelta(hours=1)))
     assert catalog.histogram("orders", over, "hour").messages == 30
     assert catalog.histogram("orders", over, "day").messages == 30
     assert catalog.histogram("members", over, "day").messages == 20
