@@ -174,6 +174,16 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     proxy: ClassVar[Proxy]
 
+    def setup(self) -> None:
+        """Keep one connection to the server for each of a client's."""
+        super().setup()
+        self.upstream = HTTPConnection(self.proxy.upstream, timeout=60)
+
+    def finish(self) -> None:
+        """Close both."""
+        self.upstream.close()
+        super().finish()
+
     def log_message(self, *_: object) -> None:
         """Keep standard error for what matters."""
 
@@ -189,13 +199,9 @@ class _Handler(BaseHTTPRequestHandler):
         if kind == "slow":
             # A client that gives up closes its connection.
             select.select([self.connection], [], [], 60)
-        connection = HTTPConnection(self.proxy.upstream, timeout=60)
-        try:
-            connection.request(self.command, self.path, body, self._headers())
-            answer = connection.getresponse()
-            content, headers = answer.read(), dict(answer.getheaders())
-        finally:
-            connection.close()
+        self.upstream.request(self.command, self.path, body, self._headers())
+        answer = self.upstream.getresponse()
+        content, headers = answer.read(), dict(answer.getheaders())
         if kind == "cut":
             self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
