@@ -28,11 +28,11 @@ _FAILED: Final = "The warehouse or Pub/Sub returned an error."
 _EVER: Final = datetime.min.replace(tzinfo=UTC)
 _WRONG: Final = {"failure": "job_failed", "incomplete": "backfill_incomplete"}
 # Failures of other things than jobs.
-_FAILURES: Final = {"manifest": "upload_failed", "rollout": "rollout_failed"}
+_FAILURES: Final = {"manifest": "upload_failed", "rollout": "rollout_failed", "schedule": "schedule_failed"}
 
 
 class InboxItemOut(BaseModel):
-    """Something to look at: a job, a stream, a snapshot, a topic, an approval, a rollout or an upload."""
+    """Something to look at, such as a job, a stream, a snapshot, a topic, an approval, a schedule or an upload."""
 
     kind: Literal["approval", "canary", "paused", "failure", "incomplete", "ended", "dead_letters", "gap"] = Field(
         description="Why a person should look at the resource."
@@ -44,6 +44,7 @@ class InboxItemOut(BaseModel):
         "stream",
         "snapshot",
         "manifest",
+        "schedule",
         "approval",
         "rollout",
         "update",
@@ -51,7 +52,8 @@ class InboxItemOut(BaseModel):
     ] = Field(description="The kind of the resource.")
     id: str = Field(
         description="The id of the resource. The id of a stream or a topic is its name. The id of an update is "
-        "the name of its stream. The id of an uploaded manifest is its file or folder."
+        "the name of its stream. The id of an uploaded manifest is its file or folder, and the id of a schedule "
+        "is its name."
     )
     state: JobState | StreamState | ApprovalState | RolloutState | UpdateState | None = Field(
         description="The state of the resource. Null for a topic."
@@ -134,6 +136,7 @@ def _list_inbox(services: Services, inventory: Inventory, caller: Principal) -> 
     items += inventory.list_inbox(principal=caller)
     items += services.approvals.list_inbox(principal=caller)
     items += services.uploads.list_inbox(principal=caller)
+    items += services.manifests.list_inbox(principal=caller)
     items += services.rollouts.list_inbox(principal=caller)
     items += services.updates.list_inbox(principal=caller)
     items += services.snapshots.list_inbox(principal=caller)

@@ -44,6 +44,7 @@ _DOES: Final[Mapping[tuple[str, str], str]] = {
     ("failure", "stream"): "refeed events stream/{id}",
     ("failure", "snapshot"): "refeed snapshot show {id}",
     ("failure", "manifest"): "refeed manifest list",
+    ("failure", "schedule"): "refeed schedule show {id}",
 }
 
 

@@ -28,6 +28,9 @@ AHEAD: Final = timedelta(hours=1)
 # A schedule of every minute has 130,000 runs in that time.
 KEEP_RUNS: Final = timedelta(days=90)
 _TRIMMED_AT_ONCE: Final = 1000
+# Among so many of a schedule's last runs the one is looked for that was tried last.
+_LOOKED_AT: Final = 20
+_TRIED: Final = (RunState.RUNNING, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED)
 
 # Decides about a schedule's slots: by its record, the store's time and its living runs, oldest first.
 Choose = Callable[[ManifestRecord, datetime, Sequence[ScheduleRun]], Settlement | None]
@@ -268,6 +271,18 @@ class Manifests:
         """Return the last runs of a schedule, newest first."""
         with self._database.read() as connection:
             return _runs(connection, schedule, newest=limit)
+
+    def list_unstarted(self, since: datetime) -> list[ScheduleRun]:
+        """Return the last run of each schedule that has FAILED since then because it could not start its job."""
+        columns = SCHEDULE_RUNS.c
+        failed = sa.and_(columns.state == RunState.FAILED, columns.job_id.is_(None), columns.finished_at >= since)
+        with self._database.read() as connection:
+            found = []
+            for schedule in connection.scalars(sa.select(columns.schedule).where(failed).distinct()).all():
+                ended = [each for each in _runs(connection, schedule, newest=_LOOKED_AT) if each.state in _TRIED]
+                if ended and (ended[0].state, ended[0].job_id) == (RunState.FAILED, None):
+                    found.append(ended[0])
+            return found
 
     def change_run(
         self,

@@ -137,7 +137,7 @@ EVENTS: Final = _table(
     "events",
     HistoryEvent,
     sa.Column("number", NUMBER, primary_key=True, autoincrement=True),
-    sa.Index("events_by_object", "resource", "id", "number"),
+    sa.Index("events_by_object", "id", "resource", "number"),
     sa.Index("events_by_time", "at", "number"),
 )
 

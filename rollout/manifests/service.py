@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import structlog
 
+from jobs.inbox_items import FAILURE_DAYS, InboxItem
 from jobs.store import JobStore
 from model.errors import (
     ManifestChangedError,
@@ -15,6 +16,7 @@ from model.errors import (
     ManifestNotFoundError,
     ManifestOwnedError,
 )
+from model.job import JobState
 from model.manifest_record import ManifestRecord, ScheduleRun, Settlement
 from model.moment import render_moment
 from model.naming import did_you_mean
@@ -221,6 +223,16 @@ class ManifestService:
         """Return the schedule."""
         principal.require_any(READ, SCHEDULES_APPLY)
         return self._show(self._get_schedule(name))
+
+    def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
+        """Return schedules whose last run, in the last seven days, could not start its job.
+
+        A job that failed is in the inbox itself.
+        """
+        principal.require_any(READ, SCHEDULES_APPLY)
+        runs = self._store.list_unstarted(self._store.now() - timedelta(days=FAILURE_DAYS))
+        living = {record.name for record in self._store.list_manifests(kind=schedule.KIND)} if runs else set()
+        return [_unstarted_item(run) for run in runs if run.schedule in living]
 
     def pause(self, name: str, *, principal: Principal) -> Schedule:
         """Let no slot of the schedule be due until :meth:`resume`; what runs goes on."""
@@ -430,3 +442,17 @@ def _check_hash(plan: ManifestPlan, given: str | None) -> None:
         raise ManifestChangedError(
             f"{plan.name} has changed since you made this plan. Plan again.", name=plan.name
         )
+
+
+def _unstarted_item(run: ScheduleRun) -> InboxItem:
+    message = f"The run of {run.slot:%Y-%m-%dT%H:%MZ} could not start its job: {run.why or 'nobody knows why'}"
+    return InboxItem(
+        "failure",
+        "schedule",
+        run.schedule,
+        JobState.FAILED,
+        None,
+        f"schedule:{run.schedule}",
+        run.finished_at,
+        message,
+    )

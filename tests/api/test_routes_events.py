@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from model.job import JobState, new_job_id
-from model.principal import ADMIN, READ
+from model.manifest_record import ManifestRecord, NewRun, RunState, Settlement
+from model.principal import ADMIN, READ, Principal
 from model.stream_options import StreamKind
+from rollout.manifests.manifest import parse_manifest
 from streams.status import StatusFile
 from tests.api.backfills import assert_problem
 from tests.api.terminal import refeed
@@ -50,7 +52,8 @@ def test_events_come_newest_first_page_by_page_and_in_the_terminal(client, refee
 
 def test_who_changed_an_object_is_in_its_history(api, client, refeed):
     api.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
-    job = api.store.insert(new_job_id("bf"), "backfill", {"topic": "replay"}, actor="cem", state=JobState.PAUSED)
+    request = {"topic": "replay", "query": "SELECT 1"}
+    job = api.store.insert(new_job_id("bf"), "backfill", request, actor="cem", state=JobState.PAUSED)
     for subject, actor in (
         ("stream/backup", "ann"),
         (job.id, "cem"),
@@ -59,6 +62,7 @@ def test_who_changed_an_object_is_in_its_history(api, client, refeed):
         (event,) = client.get("/events", params={"object": subject}).json()["events"]
         assert (event["id"], event["actor"]) == (subject.rpartition("/")[2], actor)
         assert actor in refeed("events", subject)[1]
+    api.store.move(job.id, JobState.CANCELLED, actor="cem")
     later = {"object": "stream/backup", "since": (datetime.now(UTC) + timedelta(hours=1)).isoformat()}
     assert client.get("/events", params=later).json()["events"] == []
     assert "Did you mean stream/backup?" in refeed("events", "backup")[2]
@@ -112,3 +116,24 @@ def test_a_stream_that_makes_dead_letters_waits_for_a_person_and_one_that_made_t
     assert [(item["id"], item["state"], item["created_by"]) for item in items] == [("pipeline-a", "FAILED", None)]
     assert items[0]["message"].startswith("4 messages became dead letters since ")
     assert "refeed dead-letters" in refeed("inbox")[1]
+
+
+def test_a_schedule_that_could_not_start_its_job_is_a_problem_until_it_is_removed(api, client, refeed):
+    principal = Principal("ann", frozenset({READ}))
+    text = "kind: Schedule\nname: hourly\ncron: 7 * * * *\njob: {kind: merge}\n"
+    made = parse_manifest(text.encode())
+    api.store.put_manifest("hourly", "Schedule", made.document, made.digest, source="api", principal=principal)
+
+    def settle(record: ManifestRecord, now: datetime, _: object) -> Settlement:
+        run = NewRun(now, now - timedelta(hours=1), RunState.FAILED, "The registry can't be read.")
+        return Settlement(now, (run,), {"job": {"kind": "merge", "request": {}}, "time_zone": "UTC"})
+
+    api.store.settle_slots("hourly", settle)
+    (item,) = [each for each in client.get("/inbox").json()["items"] if each["resource"] == "schedule"]
+    assert (item["kind"], item["id"], item["state"]) == ("failure", "hourly", "FAILED")
+    assert item["message"].endswith("could not start its job: The registry can't be read.")
+    problems = client.get("/status").json()["problems"]
+    assert ("schedule_failed", "hourly") in [(each["code"], each["name"]) for each in problems]
+    assert "refeed schedule show hourly" in refeed("inbox")[1]
+    api.store.remove_manifest("hourly", source="api")
+    assert [each for each in client.get("/inbox").json()["items"] if each["resource"] == "schedule"] == []

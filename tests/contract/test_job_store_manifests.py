@@ -134,6 +134,28 @@ def test_a_run_that_got_its_job_while_its_schedule_was_removed_is_followed(store
     assert (run.slot, run.finished_at) == (first.slot, None)
 
 
+def test_a_run_that_could_not_start_its_job_is_told_until_a_later_one_has_started_its_own(store: JobStore) -> None:
+    def settle(*states: RunState) -> None:
+        store.settle_slots("nightly", lambda record, now, living: settlement(record, *states))
+
+    put(store)
+    since = store.now() - timedelta(days=7)
+    settle(RunState.SUCCEEDED)
+    assert store.list_unstarted(since) == []
+    settle(RunState.FAILED, RunState.SKIPPED)
+    (told,) = store.list_unstarted(since)
+    assert (told.schedule, told.state) == ("nightly", RunState.FAILED)
+    assert store.list_unstarted(store.now() + timedelta(hours=1)) == [], "it is history"
+    settle(RunState.STARTING)
+    assert store.list_unstarted(since) == [told], "nobody knows yet whether the next one can"
+    (run,) = store.list_living_runs()
+    store.change_run(run, RunState.RUNNING, job_kind="merge", job_id="mg_1")
+    assert store.list_unstarted(since) == []
+    (run,) = store.list_living_runs()
+    store.change_run(run, RunState.FAILED, why="the merge failed")
+    assert store.list_unstarted(since) == [], "its job is told itself"
+
+
 def test_a_slot_that_had_its_run_gets_no_other_when_the_manifest_comes_back(store: JobStore) -> None:
     since = put(store).settled_until
     store.settle_slots("nightly", lambda record, *_: settlement(record, RunState.STARTING))

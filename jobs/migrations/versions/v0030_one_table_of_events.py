@@ -77,7 +77,7 @@ def upgrade() -> None:
     op.drop_table("stream_events")
     op.drop_table("events")
     op.rename_table("history", "events")
-    op.create_index("events_by_object", "events", ["resource", "id", "number"])
+    op.create_index("events_by_object", "events", ["id", "resource", "number"])
     op.create_index("events_by_time", "events", ["at", "number"])
     if op.get_bind().dialect.name == "postgresql":
         newest = "(SELECT coalesce(max(number), 0) + 1 FROM events)"
