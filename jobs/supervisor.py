@@ -185,7 +185,7 @@ class JobSupervisor:
     def _clean(self) -> None:
         clean_folders(self._store, self.folders, keep=self._keep, now=datetime.now(UTC))
         if self._kind.is_forgotten:
-            # A folder goes first: without its job it would go a day after it was written.
+            # Never before its folder: a folder without a job is removed when it is a day old.
             keep_for = max(_KEEP_RECORDS, self._keep)
             if forgotten := self._store.forget_jobs(self._kind.name, keep=_KEPT_RECORDS, keep_for=keep_for):
                 _LOG.info("forgot jobs", kind=self._kind.name, jobs=forgotten)

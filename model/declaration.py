@@ -71,7 +71,7 @@ class FieldSpec:
 
 
 def json_name(name: str) -> str:
-    """Return a field's name in JSON: a word that Python reserves has a ``_`` behind it in Python alone.
+    """Return a field's name in JSON: without the ``_`` that Python needs after a reserved word.
 
     Example:
         >>> json_name("from_"), json_name("to")

@@ -17,7 +17,7 @@ TIME_FORMS: Final = (
 
 
 def parse_moment(text: str, now: datetime | None = None) -> datetime:
-    """Return the time that a person wrote, in UTC; all but an offset of its own is read as UTC.
+    """Return the time that a person wrote, in UTC; a time without an offset is in UTC.
 
     ``2h`` is two hours ago, ``02:00`` the last time that it was two o'clock, and a day its midnight.
 

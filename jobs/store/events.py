@@ -21,7 +21,7 @@ _LISTED: Final = ("backfill", "merge", "compaction", STREAM, MANIFEST)
 
 
 class Events:
-    """Reads the histories of all objects as one list; those of long lives have lost their first lines."""
+    """Reads the histories of all objects as one list; of each object only the newest lines are kept."""
 
     _database: Database
 
@@ -47,7 +47,7 @@ class Events:
             query = query.where(columns.at >= since)
         if before is not None:
             at, number = before
-            # Said once more in terms of the time alone, which an index of it can begin at.
+            # The condition on the time alone lets the query start in the index by time.
             is_before = sa.or_(columns.at < at, columns.number < number)
             query = query.where(columns.at <= at, is_before)
         if not with_keys:

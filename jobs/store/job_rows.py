@@ -82,7 +82,7 @@ def forget_ended(
     if last is None:
         return 0
     old = sa.select(columns.id).where(columns.kind == kind, columns.id <= last, columns.state.in_(_ENDED))
-    # In the order of an index, which a look begins at.
+    # Each of the two orders is the order of an index.
     old = old.order_by(columns.id) if before is None else old.where(columns.finished_at < before)
     ids = connection.scalars(old.limit(limit)).all()
     connection.execute(EVENTS.delete().where(EVENTS.c.resource == kind, EVENTS.c.id.in_(ids)))

@@ -61,5 +61,5 @@ class Keys:
 
 
 def _append(connection: Connection, name: str, kind: HistoryEventType, at: datetime) -> None:
-    # Keys are made and revoked beside the store, by whoever may open it: nobody knows who that is.
+    # 'refeed keys' writes to the store directly, so nobody knows who ran it.
     append_event(connection, KEY, name, kind, at, actor=None, what=kind.value)

@@ -28,7 +28,7 @@ AHEAD: Final = timedelta(hours=1)
 # A schedule of every minute has 130,000 runs in that time.
 KEEP_RUNS: Final = timedelta(days=90)
 _TRIMMED_AT_ONCE: Final = 1000
-# Among so many of a schedule's last runs the one is looked for that was tried last.
+# So many of a schedule's newest runs are searched for the last one that was tried.
 _LOOKED_AT: Final = 20
 _TRIED: Final = (RunState.RUNNING, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED)
 
@@ -113,7 +113,8 @@ class Manifests:
                 _update(connection, name, version=row.version + 1, **values)
             made = read_row(ManifestRecord, _get(connection, name))
             what = f"{'applied' if before is None else 'changed'}, version {made.version}"
-            _append(connection, made, HistoryEventType.APPLIED, now, actor=principal.name, what=what)
+            applied, who = HistoryEventType.APPLIED, principal.name
+            append_event(connection, MANIFEST, name, applied, now, actor=who, what=what, version=made.version)
             if rollout is not None and not is_tried(connection, name, digest):
                 # No caller can send such a key: it would have a line break.
                 once = Idempotency(f"{name}\n{made.version}", digest)
@@ -169,7 +170,8 @@ class Manifests:
             _skip_waiting(connection, name, now)
             _update(connection, name, removed_at=now, changed_at=now, version=record.version + 1)
             forget_file(connection, record.source, name)
-            _append(connection, record, HistoryEventType.REMOVED, now, actor=actor or source, what="removed")
+            removed = HistoryEventType.REMOVED
+            append_event(connection, MANIFEST, name, removed, now, actor=actor or source, what="removed")
             return record
 
     def pause_schedule(self, name: str, why: str | None, *, actor: str | None = None) -> ManifestRecord:
@@ -189,7 +191,8 @@ class Manifests:
             since = {"settled_until": max(now, record.settled_until)} if why is None else {}
             _update(connection, name, paused=why, changed_at=now, version=record.version + 1, **since)
             kind = HistoryEventType.RESUMED if why is None else HistoryEventType.PAUSED
-            _append(connection, record, kind, now, actor=actor or f"schedule:{name}", what=kind.value, why=why)
+            who = actor or f"schedule:{name}"
+            append_event(connection, MANIFEST, name, kind, now, actor=who, what=kind.value, why=why)
             return read_row(ManifestRecord, _get(connection, name))
 
     def now(self) -> datetime:
@@ -241,7 +244,8 @@ class Manifests:
             chosen = choose(record, now, _runs(connection, name, living=True))
             assert chosen is not None, "somebody asked for it"
             _add_runs(connection, name, now, chosen, idempotency_key=key)
-            _append(connection, record, HistoryEventType.NOTED, now, actor=actor, what="requested a run")
+            noted = HistoryEventType.NOTED
+            append_event(connection, MANIFEST, name, noted, now, actor=actor, what="requested a run")
             return _runs(connection, name, slots=[each.slot for each in chosen.runs])[0]
 
     def set_back(self, name: str) -> ManifestRecord:
@@ -316,19 +320,6 @@ class Manifests:
                 with suppress(ManifestNotFoundError):
                     self.pause_schedule(run.schedule, pauses)
             return is_changed
-
-
-def _append(
-    connection: Connection,
-    record: ManifestRecord,
-    kind: HistoryEventType,
-    at: datetime,
-    *,
-    actor: str,
-    what: str,
-    why: str | None = None,
-) -> None:
-    append_event(connection, MANIFEST, record.name, kind, at, actor=actor, what=what, why=why)
 
 
 def _owned(record: ManifestRecord) -> ManifestOwnedError:

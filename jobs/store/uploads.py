@@ -108,7 +108,7 @@ class Uploads:
                 connection.execute(UPLOADS.update().where(*_is(source, file)).values(**values))
 
     def note_gone(self, source: str, file: str, *, holder: str) -> None:
-        """Note that the file of a manifest is missing, also one that was never noted; since when it is, stays."""
+        """Note that a manifest's file is missing, even if it has no record; the time of the first note stays."""
         with self._database.write(f"upload {source}") as connection:
             check_holder(connection, source, holder)
             now = self._database.now(connection)

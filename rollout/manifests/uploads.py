@@ -179,7 +179,7 @@ class UploadWatcher:
         for file, version in settled.items():
             if file.endswith(_SUFFIXES) and _is_due(known.get(file), version, manifests, is_retry=is_retry):
                 is_done &= self._apply(file, version)
-        # By the manifests: one whose replica died before it noted the file has no record.
+        # Found by the manifests: if a replica died before it noted a file, the file has no record.
         gone = {f"{name}.yaml" for name in manifests} - versions.keys()
         for file in gone - {file for file, upload in known.items() if upload.gone_at is not None}:
             self._store.note_gone(self.source, file, holder=self._holder)
