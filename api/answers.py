@@ -10,10 +10,9 @@ from api.auth import StandingCaller, current_principal
 from api.bulkhead import Bulkhead
 from api.errors import PROBLEM_TYPE
 from api.state import Services, services_of, state_of
-from backfill.steer.kind import BACKFILL
 from backfill.steer.service import BackfillService
 from inventory.service import Inventory
-from jobs.kinds import JobKind
+from jobs.collection import JobCollection
 from jobs.service import JobView
 from model.errors import JobChangedError, JobNotFoundError, RefeedError, StreamChangedError
 from model.job import is_job_id
@@ -83,24 +82,22 @@ def stopping_of(request: Request) -> Callable[[], bool]:
     return lambda: state.is_stopping
 
 
-def checked_id(kind: JobKind) -> Callable[[str], str]:
-    """Return the FastAPI dependency that takes the id of a job out of a request's path.
+def backfill_id_of(
+    backfill_id: Annotated[
+        str,
+        Path(
+            description="The backfill's id, which begins with `bf_`.", examples=["bf_01K0ABCDEFGHJKMNPQRSTVWXYZ"]
+        ),
+    ],
+) -> str:
+    """Return the id of a backfill out of a request's path; a FastAPI dependency.
 
-    It raises JobNotFoundError for what is no id: there is no such job.
+    Raises:
+        JobNotFoundError: it is no id.
     """
-    description, example = (
-        f"The {kind.name}'s id, which begins with `{kind.prefix}_`.",
-        f"{kind.prefix}_01K0ABCDEFGHJKMNPQRSTVWXYZ",
-    )
-
-    def parse_id(
-        job_id: Annotated[str, Path(alias=f"{kind.name}_id", description=description, examples=[example])],
-    ) -> str:
-        if not is_job_id(job_id):
-            raise JobNotFoundError(f"There is no job {job_id[:80]!r}.", id=job_id[:80])
-        return job_id
-
-    return parse_id
+    if not is_job_id(backfill_id):
+        raise JobNotFoundError(f"There is no job {backfill_id[:80]!r}.", id=backfill_id[:80])
+    return backfill_id
 
 
 IfMatch = Annotated[
@@ -134,6 +131,7 @@ def expected_versions(changed: type[RefeedError]) -> Callable[..., frozenset[int
     return parse_versions
 
 
+Jobs = Annotated[JobCollection, Depends(service_of(lambda services: services.jobs))]
 Service = Annotated[BackfillService, Depends(service_of(lambda services: services.backfills))]
 OpenInventory = Annotated[Inventory, Depends(service_of(lambda services: services.inventory))]
 Streams = Annotated[StreamService, Depends(service_of(lambda services: services.streams))]
@@ -147,7 +145,7 @@ QuickCalls = Annotated[Bulkhead, Depends(quick_calls)]
 Caller = Annotated[Principal, Depends(current_principal)]
 # For answers that go on until a job ends.
 Standing = Annotated[StandingCaller, Depends(standing_caller)]
-BackfillId = Annotated[str, Depends(checked_id(BACKFILL))]
+BackfillId = Annotated[str, Depends(backfill_id_of)]
 Stopping = Annotated[Callable[[], bool], Depends(stopping_of)]
 ExpectedVersions = Annotated[frozenset[int] | None, Depends(expected_versions(JobChangedError))]
 ExpectedStreamVersions = Annotated[frozenset[int] | None, Depends(expected_versions(StreamChangedError))]

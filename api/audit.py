@@ -19,6 +19,7 @@ from model.errors import RefeedError
 _LOG: Final = structlog.get_logger()
 _REFUSALS: Final = (401, 403, 429)
 _TOO_MANY: Final = 429
+_ELSEWHERE: Final = 300
 _ERROR: Final = 400
 _FAULT: Final = 500
 _READS: Final = ("GET", "HEAD", "OPTIONS")
@@ -131,8 +132,8 @@ class AuditMiddleware:
 def _is_kept(method: str, status: int) -> bool:
     if status in _REFUSALS:
         return True
-    # A call that failed with 4xx has changed nothing; one that failed with 5xx may have.
-    return method not in _READS and not _ERROR <= status < _FAULT
+    # A call that was sent elsewhere or failed with 4xx has changed nothing; one that failed with 5xx may have.
+    return method not in _READS and not _ELSEWHERE <= status < _FAULT
 
 
 def _line_of(scope: Scope, status: int, location: str | None) -> AuditLine:

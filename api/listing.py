@@ -7,6 +7,7 @@ from fastapi import Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from api.schemas import Since
+from api.schemas_jobs import JobKindName
 from jobs.listing import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, ListRequest
 from jobs.store import JobFilter
 from model.job import JobState
@@ -34,8 +35,8 @@ def _check_label(text: str) -> str:
     return text
 
 
-class JobListParameters(BaseModel):
-    """Parameters of every list of jobs.
+class KindListParameters(BaseModel):
+    """Parameters of a list of jobs of one kind.
 
     An unknown one is refused: a list without a filter that was asked for would show too much.
     """
@@ -51,8 +52,23 @@ class JobListParameters(BaseModel):
     state: list[JobState] = Field(
         [], description="List only jobs in this state. Repeat the parameter for several states."
     )
+    topic: str | None = Field(None, description="List only backfills to this topic.", examples=["orders"])
+    label: list[Annotated[str, AfterValidator(_check_label)]] = Field(
+        [],
+        max_length=_MAX_LABELS,
+        description="List only jobs with this label, as `key:value`. Repeat the parameter for several labels.",
+        examples=[["team:shop"]],
+    )
     since: Since | None = Field(
         None, description="List only jobs that were created at this time (RFC 3339) or later."
+    )
+    created_by: str | None = Field(None, description="List only jobs of this creator.", examples=["key:ann"])
+    id_prefix: str = Field(
+        "",
+        max_length=64,
+        pattern="^[0-9A-Za-z_]*$",
+        description="List only jobs whose id begins with these characters.",
+        examples=["bf_01K0"],
     )
     order_by: str = Field(
         "",
@@ -62,38 +78,23 @@ class JobListParameters(BaseModel):
         examples=["created_at desc"],
     )
 
-    def request(self) -> ListRequest:
-        """Return the list that is asked for."""
-        return ListRequest(self.page_size, self.page_token, self.order_by, self.where())
+    def request(self, *kinds: str) -> ListRequest:
+        """Return the list of jobs of these kinds that is asked for."""
+        where = JobFilter(
+            states=tuple(self.state),
+            topic=self.topic,
+            labels=tuple((key, value) for key, _, value in (label.partition(":") for label in self.label)),
+            created_since=self.since,
+            kinds=kinds,
+            created_by=self.created_by,
+            id_prefix=self.id_prefix,
+        )
+        return ListRequest(self.page_size, self.page_token, self.order_by, where)
 
-    def where(self) -> JobFilter:
-        """Return which jobs are asked for."""
-        return JobFilter(states=tuple(self.state), created_since=self.since)
 
+class JobListParameters(KindListParameters):
+    """Parameters of the list of all jobs."""
 
-class BackfillListParameters(JobListParameters):
-    """Parameters of a list of backfills."""
-
-    topic: str | None = Field(None, description="List only backfills to this topic.", examples=["orders"])
-    label: list[Annotated[str, AfterValidator(_check_label)]] = Field(
-        [],
-        max_length=_MAX_LABELS,
-        description="List only backfills with this label, as `key:value`. Repeat the parameter for several "
-        "labels.",
-        examples=[["team:shop"]],
+    kind: list[JobKindName] = Field(
+        [], description="List only jobs of this kind. Repeat the parameter for several kinds."
     )
-
-    def where(self) -> JobFilter:
-        """Return which backfills are asked for."""
-        labels = tuple((key, value) for key, _, value in (label.partition(":") for label in self.label))
-        return JobFilter(tuple(self.state), self.topic, labels, self.since)
-
-
-def backfill_listing(parameters: Annotated[BackfillListParameters, Query()]) -> ListRequest:
-    """Return what a list of backfills is asked for; a FastAPI dependency."""
-    return parameters.request()
-
-
-def merge_listing(parameters: Annotated[JobListParameters, Query()]) -> ListRequest:
-    """Return what a list of merges or compactions is asked for; a FastAPI dependency."""
-    return parameters.request()

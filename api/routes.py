@@ -14,9 +14,10 @@ from api.routes_approvals import router as approvals
 from api.routes_backfills import router as backfills
 from api.routes_backups import router as backups
 from api.routes_catalog import router as catalog
-from api.routes_compactions import router as compactions
 from api.routes_events import router as events
+from api.routes_former import router as former
 from api.routes_history import router as history
+from api.routes_jobs import router as jobs
 from api.routes_manifests import router as manifests
 from api.routes_merges import router as merges
 from api.routes_queries import router as queries
@@ -109,10 +110,11 @@ def _read_problem_page(code: str) -> str:
 
 # In this order: a path with a verb after the id is looked for before the one without.
 for part in (
+    former,
     history,
     backfills,
     merges,
-    compactions,
+    jobs,
     queries,
     backups,
     catalog,

@@ -1,4 +1,4 @@
-"""Backfills as a resource: planned, created, listed, shown, changed, and steered by one route a verb."""
+"""Backfills as a resource: planned, created, listed and shown. As jobs they are in api.routes_jobs."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
@@ -7,28 +7,24 @@ from fastapi import APIRouter, Path, Query, Request, Response, status
 from fastapi.responses import JSONResponse
 
 from api.answers import (
-    CHANGED,
     CREATED_HEADERS,
     INVALID,
     NO_SUCH_BACKFILL,
     BackfillId,
     Caller,
-    ExpectedVersions,
     IdempotencyKey,
+    Jobs,
     Service,
     SlowCalls,
     point_to,
     problems,
-    service_of,
     shown,
     versioned,
 )
-from api.job_routes import JobResource, add_action_route, add_job_routes
-from api.listing import backfill_listing
+from api.listing import LIST_INVALID, KindListParameters
 from api.schemas_backfills import (
-    BackfillChange,
     BackfillOut,
-    BackfillRetry,
+    BackfillPage,
     PlanOut,
     StoredPlanOut,
 )
@@ -38,86 +34,6 @@ from backfill.steer.kind import BACKFILL
 router: Final = APIRouter(tags=["backfills"])
 _FAILED: Final = "The warehouse or Pub/Sub returned an error."
 _FULL: Final = "The disk is full."
-
-
-BACKFILLS: Final = JobResource(
-    BACKFILL,
-    service=service_of(lambda services: services.backfills),
-    listing=backfill_listing,
-    cancel="Cancel a backfill. After the answer, Refeed can still publish up to `in_flight_at_most` messages.",
-    shape=BackfillOut,
-)
-
-
-add_action_route(
-    router,
-    BACKFILLS,
-    "pause",
-    "Pause a backfill until `:resume`. After the answer, Refeed can still publish up to "
-    "`in_flight_at_most` messages.",
-    s409="The backfill has ended or is being cancelled.",
-    s422=INVALID,
-)
-add_action_route(
-    router,
-    BACKFILLS,
-    "resume",
-    "Resume a paused backfill. After a canary, the backfill now publishes all other messages.",
-    s409="The backfill has ended, is being cancelled, or needs an approval.",
-    s422=INVALID,
-)
-
-
-@router.post(
-    "/backfills/{backfill_id}:retry",
-    operation_id="retryBackfill",
-    response_model=BackfillOut,
-    responses=versioned(
-        s404=NO_SUCH_BACKFILL,
-        s409="The backfill has not ended, or all its messages are published. The status is also 409 if another "
-        "backfill publishes some of the same messages, or if Refeed can't find out which messages are "
-        "missing.",
-        s412=CHANGED,
-        s422=INVALID,
-        s502="The warehouse returned an error.",
-    ),
-)
-def retry_backfill(
-    backfill_id: BackfillId,
-    response: Response,
-    service: Service,
-    caller: Caller,
-    versions: ExpectedVersions,
-    *,
-    body: BackfillRetry | None = None,
-) -> Any:
-    """Continue an ended backfill from its last checkpoint, with the same selected messages.
-
-    Without a body, the call sends all messages that are not published yet.
-    """
-    wanted = BackfillRetry() if body is None else body
-    found = service.retry(backfill_id, principal=caller, versions=versions, **wanted.model_dump())
-    return shown(found, response)
-
-
-add_action_route(
-    router,
-    BACKFILLS,
-    "approve",
-    "Approve a backfill with many rows. The creator of a backfill can't approve it.",
-    s409="The backfill does not need an approval.",
-    s422=INVALID,
-)
-add_action_route(
-    router,
-    BACKFILLS,
-    "revert",
-    "Delete a backfill's rows from the staging table of its target topic. If a merge has already read the "
-    "rows, the call fails.",
-    s409="The backfill has not ended, its staging table is unknown, or a merge has already read its rows.",
-    s422=INVALID,
-    s502="The warehouse returned an error.",
-)
 
 
 @router.post(
@@ -207,7 +123,7 @@ def create_backfill(
             plan = PlanOut.model_validate(service.plan(body, principal=caller))
         return JSONResponse(plan.model_dump(mode="json", by_alias=True))
     found = service.create(body, principal=caller, idempotency_key=idempotency_key)
-    point_to(f"/backfills/{found.id}", response)
+    point_to(f"/jobs/{found.id}", response)
     return shown(found, response)
 
 
@@ -219,31 +135,24 @@ def _render_read(plan: Mapping[str, Any]) -> str:
     return f"{read} of {', '.join(topics) or 'no topic'} from {plan['window']['from']} to {plan['window']['to']}"
 
 
-add_job_routes(router, BACKFILLS)
-
-
-@router.patch(
-    "/backfills/{backfill_id}",
-    operation_id="changeBackfill",
-    response_model=BackfillOut,
-    responses=versioned(
-        s404=NO_SUCH_BACKFILL,
-        s409="The backfill has ended, so its rate limit can't change.",
-        s412=CHANGED,
-        s422=INVALID,
-    ),
+@router.get(
+    "/backfills",
+    operation_id="listBackfills",
+    response_model=BackfillPage,
+    responses=problems(s422=LIST_INVALID),
 )
-def change_backfill(
-    backfill_id: BackfillId,
-    body: BackfillChange,
-    response: Response,
-    *,
-    service: Service,
-    caller: Caller,
-    versions: ExpectedVersions,
-) -> Any:
-    """Change the rate limit, the description or the labels of a backfill.
+def list_backfills(jobs: Jobs, caller: Caller, parameters: Annotated[KindListParameters, Query()]) -> Any:
+    """List backfills, as `GET /jobs` does. By default the newest is first."""
+    page = jobs.list_jobs(parameters.request(BACKFILL.name), principal=caller)
+    return {"backfills": [job.to_json() for job in page.jobs], "next_page_token": page.next_page_token}
 
-    A running backfill uses a new rate limit within one second.
-    """
-    return shown(service.change(backfill_id, body, principal=caller, versions=versions), response)
+
+@router.get(
+    "/backfills/{backfill_id}",
+    operation_id="getBackfill",
+    response_model=BackfillOut,
+    responses=versioned(s404=NO_SUCH_BACKFILL, s422=INVALID),
+)
+def get_backfill(backfill_id: BackfillId, response: Response, service: Service, caller: Caller) -> Any:
+    """Show a backfill, as `GET /jobs/{id}` does."""
+    return shown(service.get(backfill_id, principal=caller), response)

@@ -1,4 +1,4 @@
-"""Merges as a resource: created, listed, shown, watched, cancelled and retried."""
+"""Merges as a resource: created; their audits. As jobs they are in api.routes_jobs."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
@@ -6,26 +6,15 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Query, Response, status
 
 from api.answers import CREATED_HEADERS, Caller, IdempotencyKey, point_to, problems, service_of, shown
-from api.job_routes import JobResource, add_job_routes, add_retry_route
-from api.listing import merge_listing
 from api.schemas import Since
 from api.schemas_merges import MergeAudits, MergeOut
-from reporting.kind import MERGE
 from reporting.request import MergeCreate
 from reporting.service import MergeService
 
 router: Final = APIRouter(tags=["merges"])
 _LONGEST: Final = timedelta(days=366)
 _INVALID: Final = "The request is not valid. `errors` lists every violation."
-_find: Final = service_of(lambda services: services.merges)
-MERGES: Final = JobResource(
-    MERGE,
-    service=_find,
-    listing=merge_listing,
-    cancel="Cancel a merge. Merged sources stay merged. The current source is merged completely or not at all.",
-    shape=MergeOut,
-)
-Merges = Annotated[MergeService, Depends(_find)]
+Merges = Annotated[MergeService, Depends(service_of(lambda services: services.merges))]
 
 
 @router.post(
@@ -52,7 +41,7 @@ def create_merge(
 ) -> Any:
     """Merge new rows of staging tables into reporting tables. Only one merge runs at a time."""
     found = service.create(body.parse(), principal=caller, idempotency_key=idempotency_key)
-    point_to(f"/merges/{found.id}", response)
+    point_to(f"/jobs/{found.id}", response)
     return shown(found, response)
 
 
@@ -81,7 +70,3 @@ def list_merge_audits(
     now = datetime.now(UTC)
     first = now - timedelta(days=14) if since is None else max(since, now - _LONGEST)
     return {"nights": service.list_sources(first, principal=caller, source=source)}
-
-
-add_job_routes(router, MERGES)
-add_retry_route(router, MERGES, "The merge has not ended, or all its sources are merged.")

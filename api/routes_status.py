@@ -7,8 +7,8 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from api.answers import Caller, OpenInventory, SlowCalls, problems
-from api.routes_compactions import CompactionOut
 from api.schemas_backfills import BackfillOut
+from api.schemas_jobs import CompactionOut
 from api.schemas_merges import MergeOut
 from api.schemas_streams import StreamOut
 from api.state import Services, services_of, state_of

@@ -7,7 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.answers import LOCATION_HEADER, Caller, IdempotencyKey, problems, service_of
 from api.schemas import ProblemItem
-from rollout.launching import COLLECTIONS, TemplateService
+from model.stream_options import StreamKind
+from rollout.launching import TemplateService
 from rollout.templates import BrokenTemplate, Template
 
 router: Final = APIRouter(tags=["templates"])
@@ -121,7 +122,7 @@ def launch_template(
 ) -> Any:
     """Launch the job or stream that the template describes."""
     made = templates.launch(name, body.parameters, principal=caller, idempotency_key=idempotency_key)
-    response.headers["Location"] = f"/{COLLECTIONS[made.kind]}/{made.id}"
+    response.headers["Location"] = f"/{'streams' if made.kind in {*StreamKind} else 'jobs'}/{made.id}"
     return {"template": made.template, "kind": made.kind, "id": made.id}
 
 

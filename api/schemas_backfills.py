@@ -17,6 +17,7 @@ _REQUEST: Final = BackfillRequest(**example_of(BackfillRequest))
 _EXAMPLE_BACKFILL: Final[dict[str, Any]] = {
     **_REQUEST.to_json(),
     "id": EXAMPLE_ID,
+    "kind": "backfill",
     "state": "RUNNING",
     "created_by": "key:ann",
     "created_at": "2026-01-03T03:00:00Z",
@@ -197,6 +198,7 @@ class BackfillOut(BackfillRequest):
     }
 
     id: Annotated[str, Field(description="The backfill's id, which begins with `bf_`.")]
+    kind: Annotated[Literal["backfill"], Field(description="The kind of the job.")]
     state: Annotated[JobState, Field(description="The backfill's state.")]
     created_by: str
     created_at: datetime
@@ -244,6 +246,13 @@ class BackfillOut(BackfillRequest):
         Field(description="Reasons why no message will arrive: `nobody_receives` or `nothing_selected`."),
     ]
     etag: str
+
+
+class BackfillPage(BaseModel):
+    """A page of backfills."""
+
+    backfills: list[BackfillOut]
+    next_page_token: str | None
 
 
 class PublishedSide(BaseModel):

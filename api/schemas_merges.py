@@ -25,6 +25,7 @@ _EXAMPLE_SOURCE: Final[dict[str, Any]] = {
 }
 _EXAMPLE_MERGE: Final[dict[str, Any]] = {
     "id": EXAMPLE_ID,
+    "kind": "merge",
     "state": "SUCCEEDED",
     "source": "orders",
     "since": None,
@@ -99,6 +100,7 @@ class MergeOut(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE_MERGE]})
 
     id: str = Field(description="The merge's id, which begins with `mg_`.")
+    kind: Literal["merge"] = Field(description="The kind of the job.")
     state: JobState = Field(description="The merge's state.")
     source: str | None = Field(
         description="The merged source. Null means every source that had a key when the merge was created."

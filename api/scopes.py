@@ -25,21 +25,15 @@ _SEE_ROLLOUTS: Final = (READ, STREAMS_READ, ROLLOUTS_APPLY)
 _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
     (READ,): (
         "listBackfillSlices listBackfillRates listBackfillDeadLetters countBackfillDeadLetters "
-        "listBackfillMissing "
-        "listBackfills watchBackfill readBackfillLogs listBackfillEvents getBackfill listMerges listMergeAudits "
-        "watchMerge readMergeLogs listMergeEvents getMerge watchCompaction readCompactionLogs "
-        "listCompactionEvents "
-        "listCompactions getCompaction listTopics getTopicHistogram countDeadLetters listDeadLetters listVolumes "
-        "getStatus getInbox listSources getSource listSourceVersions"
+        "listBackfillMissing listBackfills getBackfill listJobs watchJob readJobLogs getJob listMergeAudits "
+        "listTopics getTopicHistogram countDeadLetters listDeadLetters listVolumes getStatus getInbox listSources "
+        "getSource listSourceVersions"
     ),
     ((READ, MESSAGES),): "downloadBackfillDeadLetter downloadDeadLetter",
     (PLAN,): "planBackfill getPlan checkQuery",
-    (RUN,): (
-        "createBackfill changeBackfill pauseBackfill resumeBackfill retryBackfill revertBackfill cancelBackfill "
-        "cancelCompaction retryCompaction"
-    ),
-    (RUN, PLAN): "createMerge cancelMerge retryMerge",
-    (APPROVE,): "approveBackfill",
+    (RUN,): "createBackfill changeJob pauseJob resumeJob revertJob",
+    (RUN, PLAN): "createMerge cancelJob retryJob",
+    (APPROVE,): "approveJob",
     (MESSAGES,): "listMessages downloadMessage",
     (READ, STREAMS_READ): "listEvents listStreams listStreamHistories listReleases listTemplates getTemplate",
     (STREAMS_READ,): (
@@ -69,11 +63,11 @@ _SCOPES: Final[Mapping[str, tuple[str | tuple[str, ...], ...]]] = {
 # What decides between the scopes of an operation, or what it needs besides.
 _WHEN: Final[Mapping[str, str]] = {
     "createMerge": "A merge needs the scope `backfills.run`. A dry run needs only `backfills.plan`.",
-    "cancelMerge": (
-        "To cancel a merge, the caller needs `backfills.run`. To cancel a dry run, `backfills.plan` is enough."
+    "cancelJob": (
+        "To cancel a job, the caller needs `backfills.run`. For a merge's dry run, `backfills.plan` is enough."
     ),
-    "retryMerge": (
-        "To retry a merge, the caller needs `backfills.run`. To retry a dry run, `backfills.plan` is enough."
+    "retryJob": (
+        "To retry a job, the caller needs `backfills.run`. For a merge's dry run, `backfills.plan` is enough."
     ),
     "listEvents": "With `streams.read` alone, the list has only the histories of streams.",
     "launchTemplate": "The caller needs the same scopes as for a launch without a template.",

@@ -193,7 +193,7 @@ class Place:
         return path
 
     def _show(self, backfill_id: str) -> dict[str, Any]:
-        shown: dict[str, Any] = self._client.get(f"/backfills/{backfill_id}").json()
+        shown: dict[str, Any] = self._client.get(f"/jobs/{backfill_id}").json()
         return shown
 
     def _check(self, backfill_id: str) -> None:

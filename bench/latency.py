@@ -145,7 +145,7 @@ class Place:
         asked = time.monotonic()
         made = self._client.post("/backfills", json={"query": QUERY, "topic": topic, "parameters": parameters})
         made.raise_for_status()
-        path = f"/backfills/{made.json()['id']}"
+        path = f"/jobs/{made.json()['id']}"
         while not JobState((shown := self._client.get(path).json())["state"]).is_final:
             time.sleep(0.02)
         ended = time.monotonic()

@@ -142,7 +142,7 @@ def _backfill(client: httpx.Client, settings: Settings) -> None:
     body = {"query": QUERY, "topic": f"{TOPIC}-again", "parameters": parameters}
     made = client.post("/backfills", json=body).raise_for_status().json()
     deadline = time.monotonic() + 300
-    while not JobState((shown := client.get(f"/backfills/{made['id']}").json())["state"]).is_final:
+    while not JobState((shown := client.get(f"/jobs/{made['id']}").json())["state"]).is_final:
         assert time.monotonic() < deadline, shown
         time.sleep(0.1)
     assert shown["progress"]["published"] == MESSAGES, shown

@@ -12,10 +12,11 @@ _YAML: Final = {"Content-Type": "application/yaml"}
 
 
 class RefeedApi(ApiConnection):
-    """The API's operations; those of jobs are of a kind, such as ``backfills.list``."""
+    """The API's operations; those of jobs are ``jobs``, those of one kind are such as ``backfills.create``."""
 
     def __init__(self, url: str, key: str | None = None, *, client: httpx.Client | None = None) -> None:
         super().__init__(url, key, client=client)
+        self.jobs = JobCalls("jobs", self)
         self.backfills = JobCalls("backfills", self)
         self.merges = JobCalls("merges", self)
         self.compactions = JobCalls("compactions", self)

@@ -1,33 +1,39 @@
-"""What the API does with jobs of one kind: created, listed, steered, and watched to their end."""
+"""What the API does with jobs: created, listed, steered, and watched to their end."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from client.connection import ApiConnection, path_of
-from model.errors import ApiUnavailableError
-from model.job import JobState
+from model.errors import ApiUnavailableError, RequestRefusedError
+from model.job import JobState, is_job_id
 
 _POLL_SECONDS: Final = 0.5
 # An API that is restarted is back by then; jobs go on meanwhile.
 _PATIENCE_SECONDS: Final = 60.0
+
+_PREFIXES: Final = {"backfills": "bf_", "merges": "mg_", "compactions": "cp_"}
 
 # A parameter of a list: one value, several, or none.
 Filter = str | Sequence[str] | None
 
 
 class JobCalls:
-    """What the API does with jobs of one kind, which are at ``/COLLECTION``; see :class:`client.api.RefeedApi`."""
+    """What the API does with jobs of every kind, or with those of the kind that is at ``/COLLECTION``."""
 
     def __init__(self, collection: str, api: ApiConnection) -> None:
         self._collection = collection
         self._api = api
 
     def _job(self, job_id: str, rest: str = "") -> str:
-        return path_of(self._collection, job_id, rest)
+        prefix = _PREFIXES.get(self._collection, "")
+        if is_job_id(job_id) and not job_id.startswith(prefix):
+            said = f"There is no {self._collection.removesuffix('s')} {job_id}."
+            raise RequestRefusedError(said, code="job_not_found", status=404, detail=said)
+        return path_of("jobs", job_id, rest)
 
     def create(self, request: Mapping[str, Any], *, idempotency_key: str | None = None) -> dict[str, Any]:
-        """Create a job and return it; a key makes sending it twice harmless."""
+        """Create a job of the kind and return it; a key makes sending it twice harmless."""
         return self._api.call(
             "POST", f"/{self._collection}", json=request, idempotency_key=idempotency_key or None
         )
@@ -39,10 +45,13 @@ class JobCalls:
     def list(
         self, *, page_size: int, page_token: str | None = None, order_by: str | None = None, **filters: Filter
     ) -> dict[str, Any]:
-        """Return a page of jobs, the newest first; ``filters`` are the list's other parameters."""
+        """Return a page of jobs, the newest first; ``filters`` are the list's other parameters, such as kind."""
         wanted = {"page_token": page_token, "order_by": order_by, **filters}
         params = {"page_size": str(page_size)} | {name: value for name, value in wanted.items() if value}
-        return self._api.call("GET", f"/{self._collection}", params=params)
+        if self._collection == "jobs":
+            return self._api.call("GET", "/jobs", params=params)
+        page = self._api.call("GET", "/jobs", params=params | {"kind": self._collection.removesuffix("s")})
+        return {self._collection: page["jobs"], "next_page_token": page["next_page_token"]}
 
     def change(self, job_id: str, changes: Mapping[str, Any], *, etag: str | None = None) -> dict[str, Any]:
         """Change what may change of a job while it lives, and return it; with ``etag`` as :meth:`act`."""
@@ -55,12 +64,14 @@ class JobCalls:
         return self._api.call("POST", self._job(job_id, f":{verb}"), json=body, etag=etag)
 
     def read_part(self, job_id: str, part: str, **params: str) -> dict[str, Any]:
-        """Return what is kept of a job beside its state, such as its events."""
-        return self._api.call("GET", self._job(job_id, f"/{part}"), params=params)
+        """Return what is kept of a job beside its state, such as its slices."""
+        return self._api.call("GET", path_of(self._collection, job_id, f"/{part}"), params=params)
 
     def download_letter(self, job_id: str, row: str) -> bytes:
         """Return the payload of a backfill's dead letter; ``row`` is its number in the selection."""
-        return self._api.request("GET", self._job(job_id, path_of("dead-letters", row, "/data"))).content
+        return self._api.request(
+            "GET", path_of(self._collection, job_id, path_of("dead-letters", row, "/data"))
+        ).content
 
     def read_log(self, job_id: str, *, tail_bytes: int, follow: bool) -> Iterator[str]:
         """Yield the end of a job's log and, to follow it, what is written from now on until it ends."""

@@ -74,7 +74,7 @@ def _job_action(
 
     def perform(visit: Visit, fields: Mapping[str, str]) -> str:
         job = visit.path_params["id"]
-        visit.api.backfills.act(job, verb, etag=fields.get("etag") or None)
+        visit.api.jobs.act(job, verb, etag=fields.get("etag") or None)
         return path_after(fields, f"/backfills/{job}")
 
     return Action(f"/backfills/{{id}}/{verb}", scope, describe, perform)
@@ -118,7 +118,7 @@ def _retry(visit: Visit, fields: Mapping[str, str]) -> str:
         body["code"] = fields["code"]
     if fields.get("rows", "").strip():
         body["rows"] = _row_numbers(fields["rows"])
-    visit.api.backfills.act(job, "retry", body, etag=fields.get("etag") or None)
+    visit.api.jobs.act(job, "retry", body, etag=fields.get("etag") or None)
     return f"/backfills/{job}"
 
 
@@ -150,7 +150,7 @@ def _change_rate(visit: Visit, fields: Mapping[str, str]) -> str:
     job, text = visit.path_params["id"], fields.get("rate", "").strip()
     rate = parse_number(text, "The rate") if text else None
     etag = fields.get("etag") or None
-    visit.api.backfills.change(job, {"rate_limit_messages_per_second": rate}, etag=etag)
+    visit.api.jobs.change(job, {"rate_limit_messages_per_second": rate}, etag=etag)
     return f"/backfills/{job}"
 
 

@@ -69,11 +69,11 @@ def _read_jobs(visit: Visit) -> PagePart:
         return PagePart([])
     listed = visit.read(
         "backfills that wait",
-        lambda: visit.api.backfills.list(page_size=1000, state=["PENDING", "PAUSED"]),
+        lambda: visit.api.jobs.list(page_size=1000, kind="backfill", state=["PENDING", "PAUSED"]),
     )
     if listed.problem is not None:
         return listed
-    jobs = {job["id"]: job for job in listed.data["backfills"]}
+    jobs = {job["id"]: job for job in listed.data["jobs"]}
     return PagePart([_render_job(visit, each, jobs[each["id"]]) for each in waiting if each["id"] in jobs])
 
 

@@ -12,6 +12,7 @@ from console.volumes import draw_cells
 LOG_BYTES: Final = 16 * 1024
 _LETTERS: Final = 50
 _MISSING: Final = 200
+_EVENTS: Final = 1000
 _MOST_SLICES: Final = 200
 _ENDED: Final = frozenset({"CANCELLED", "SUCCEEDED", "FAILED"})
 _STEPS: Final = ("selected", "published", "landed", "merged")
@@ -26,10 +27,12 @@ def read_backfill(visit: Visit) -> dict[str, Any]:
         return context
     rates = visit.read(f"rates {job}", lambda: calls.read_part(job, "rates")["intervals"])
     context |= {
-        "events": visit.read(f"events {job}", lambda: calls.read_part(job, "events")["events"][::-1]),
+        "events": visit.read(f"events {job}", lambda: visit.api.list_events(job, page_size=_EVENTS)["events"]),
         "slices": visit.read(f"slices {job}", lambda: draw_slices(calls.read_part(job, "slices")["slices"])),
         "reasons": visit.read(f"reasons {job}", lambda: calls.read_part(job, "dead-letters/reasons")["reasons"]),
-        "log": visit.read(f"log {job}", lambda: "".join(calls.read_log(job, tail_bytes=LOG_BYTES, follow=False))),
+        "log": visit.read(
+            f"log {job}", lambda: "".join(visit.api.jobs.read_log(job, tail_bytes=LOG_BYTES, follow=False))
+        ),
         "rates": rates,
         "rate_chart": None if rates.problem else draw_rates(rates.data),
         "verdict": compare_steps(found.data["verification"]),

@@ -50,7 +50,7 @@ def _read_backfills(visit: Visit) -> dict[str, Any]:
     filters: dict[str, Any] = {name: visit.params.get(name) or None for name in names}
     found = visit.read(
         f"backfills {sorted(filters.items(), key=str)}",
-        lambda: visit.api.backfills.list(page_size=_PAGE_SIZE, **filters),
+        lambda: visit.api.jobs.list(page_size=_PAGE_SIZE, kind="backfill", **filters),
     )
     return {"title": "Backfills", "found": found, "filters": filters, "states": _JOB_STATES}
 

@@ -39,8 +39,8 @@ class InboxItem:
 
 def list_ended(store: JobStore, kind: str, states: tuple[JobState, ...], *, now: datetime) -> list[Job]:
     """Return jobs of a kind that ended in one of ``states`` during the last seven days, 1,000 at most."""
-    recent = JobFilter(states=states, ended_since=now - timedelta(days=FAILURE_DAYS))
-    return store.list_jobs(kind, limit=_MOST, where=recent)
+    recent = JobFilter(kinds=(kind,), states=states, ended_since=now - timedelta(days=FAILURE_DAYS))
+    return store.list_jobs(recent, limit=_MOST)
 
 
 def error_message(job: Job) -> str:

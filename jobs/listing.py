@@ -1,4 +1,4 @@
-"""Lists of jobs, for each kind: what is asked for, its order (AIP-132), and one page of it."""
+"""Lists of jobs: what is asked for, its order (AIP-132), and one page of it."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,6 +10,7 @@ from model.errors import RequestInvalidError
 
 MAX_PAGE_SIZE: Final = 1000
 DEFAULT_PAGE_SIZE: Final = 50
+_NEWEST_FIRST: Final = "created_at desc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,26 +23,20 @@ class ListRequest:
     where: JobFilter = EVERY_JOB
 
 
-@dataclass(frozen=True, slots=True)
-class JobPage:
-    """Some jobs, and the token of those that come after them."""
-
-    jobs: list[Job]
-    next_page_token: str | None
-
-
-def read_page(store: JobStore, kind: str, request: ListRequest) -> JobPage:
-    """Return a page of the jobs of a kind.
+def read_page(store: JobStore, request: ListRequest) -> tuple[list[Job], str | None]:
+    """Return a page of jobs, and the token of the next one.
 
     Raises:
         RequestInvalidError: the order or the token is wrong, or the token is of another list.
     """
-    where, order = request.where, parse_order(request.order_by)
+    where = request.where
+    # Ids begin with their kind: those of one kind alone are in the order of time.
+    order = parse_order(request.order_by or ("" if len(where.kinds) == 1 else _NEWEST_FIRST))
     size = max(1, min(request.page_size, MAX_PAGE_SIZE))
     after = None if not request.page_token else parse_page_token(request.page_token, where, order)
-    jobs = store.list_jobs(kind, limit=size + 1, where=where, order=order, after=after)
+    jobs = store.list_jobs(where, limit=size + 1, order=order, after=after)
     token = render_page_token(where, order, sort_key(jobs[size - 1], order)) if len(jobs) > size else None
-    return JobPage(jobs[:size], token)
+    return jobs[:size], token
 
 
 def parse_order(text: str) -> tuple[SortOrder, ...]:

@@ -11,7 +11,6 @@ import structlog
 from jobs.folder import JobFolder
 from jobs.inbox_items import InboxItem
 from jobs.kinds import JobKind
-from jobs.listing import ListRequest, read_page
 from jobs.log import DEFAULT_TAIL_BYTES, LogPiece, read_log_end, read_log_from
 from jobs.loop import BackgroundLoop
 from jobs.store import Idempotency, Job, JobStore
@@ -52,14 +51,6 @@ View = TypeVar("View", bound=JobView)
 
 
 @dataclass(frozen=True, slots=True)
-class JobViews(Generic[View]):
-    """Some jobs, and the token of those that come after them."""
-
-    jobs: list[View]
-    next_page_token: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class JobChanges(Generic[View]):
     """A job as it is now, and the lines of its history that are new."""
 
@@ -86,7 +77,7 @@ class JobService(ABC, Generic[View]):
         self._supervisor = supervisor
 
     @abstractmethod
-    def _show(self, job: Job) -> View:
+    def show(self, job: Job) -> View:
         """Return the job as people see it."""
 
     @abstractmethod
@@ -135,31 +126,17 @@ class JobService(ABC, Generic[View]):
 
     def get(self, job_id: str, *, principal: Principal) -> View:
         """Return the job with its latest figures."""
-        return self._show(self._read(job_id, principal))
-
-    def list_jobs(self, request: ListRequest | None = None, *, principal: Principal) -> JobViews[View]:
-        """Return a page of jobs, the newest first without an order.
-
-        Raises:
-            RequestInvalidError: order or token is wrong, or the token is of another list.
-        """
-        principal.require(READ)
-        page = read_page(self._store, self._kind.name, request or ListRequest())
-        return JobViews([self._show(job) for job in page.jobs], page.next_page_token)
+        return self.show(self._read(job_id, principal))
 
     def list_active(self, *, principal: Principal) -> list[View]:
         """Return every job that is not at its end, oldest first."""
         principal.require(READ)
-        return [self._show(job) for job in self._store.list_active(self._kind.name)]
+        return [self.show(job) for job in self._store.list_active(self._kind.name)]
 
     def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
         """Return the jobs that go on, or are mended, only when somebody does something."""
         principal.require(READ)
         return self._list_waiting()
-
-    def list_events(self, job_id: str, *, principal: Principal, after: int = 0) -> list[HistoryEvent]:
-        """Return the lines of the job's history after number ``after``, oldest first."""
-        return self._store.list_events(self._read(job_id, principal).id, after=after)
 
     def watch(self, job_id: str, *, principal: Principal, after: int = 0) -> JobChanges[View]:
         """Return the job and the lines of its history after number ``after``; for callers that ask again.
@@ -167,7 +144,7 @@ class JobService(ABC, Generic[View]):
         The state is read first, so one that has ended comes with the last line of its history.
         """
         job = self._read(job_id, principal)
-        return JobChanges(self._show(job), self._store.list_events(job.id, after=after))
+        return JobChanges(self.show(job), self._store.list_events(job.id, after=after))
 
     def read_log(self, job_id: str, *, principal: Principal, tail_bytes: int = DEFAULT_TAIL_BYTES) -> LogPiece:
         """Return the end of the driver's log, whole lines only; empty while there is none.
@@ -190,7 +167,7 @@ class JobService(ABC, Generic[View]):
         """
         job = self._steerable(job_id, principal, versions)
         if job.state is JobState.CANCELLING:
-            return self._show(job)
+            return self.show(job)
         check_lives(job)
         has_begun = job.state is not JobState.PENDING and job.driver is not None
         job = self._store.move(
@@ -202,7 +179,7 @@ class JobService(ABC, Generic[View]):
         )
         self._steer(job)
         self._supervisor.wake()
-        return self._show(job)
+        return self.show(job)
 
     def retry(self, job_id: str, *, principal: Principal, versions: Versions = None) -> View:
         """Let a job that FAILED or was CANCELLED go on with the rest.
@@ -234,7 +211,7 @@ class JobService(ABC, Generic[View]):
             return create()
         made = self._store.begin_create(self._kind.name, idempotency, actor=principal.name)
         if made is not None:
-            return self._show(made)
+            return self.show(made)
         try:
             return create()
         except BaseException:
@@ -277,7 +254,7 @@ class JobService(ABC, Generic[View]):
         else:
             _LOG.info("created", job_id=job.id, kind=self._kind.name, by=principal.name)
         self._supervisor.wake()
-        return self._show(job)
+        return self.show(job)
 
     def _start_again(
         self,
@@ -299,7 +276,7 @@ class JobService(ABC, Generic[View]):
             guard=guard,
         )
         self._supervisor.wake()
-        return self._show(job)
+        return self.show(job)
 
     def _steerable(self, job_id: str, principal: Principal, versions: Versions) -> Job:
         # Before the look: a caller who may steer none learns nothing of what there is.
@@ -314,10 +291,10 @@ class JobService(ABC, Generic[View]):
         return self._get(job_id)
 
     def _get(self, job_id: str) -> Job:
-        job = self._store.get(job_id)
-        if job.kind != self._kind.name:
-            raise JobNotFoundError(f"There is no {self._kind.name} {job_id}.", id=job_id)
-        return job
+        with suppress(JobNotFoundError):
+            if (job := self._store.get(job_id)).kind == self._kind.name:
+                return job
+        raise JobNotFoundError(f"There is no {self._kind.name} {job_id}.", id=job_id)
 
     def _folder_of(self, job_id: str) -> JobFolder:
         return self._supervisor.folder(job_id)

@@ -93,7 +93,8 @@ class MergeService(JobService[Merge]):
         principal.require(READ)
         return list_merged_sources(self._store, since, source)
 
-    def _show(self, job: Job) -> Merge:
+    def show(self, job: Job) -> Merge:
+        """Return the job as people see it."""
         return Merge.from_job(job)
 
     def _require(self, principal: Principal, job: Job | None) -> None:
@@ -125,8 +126,8 @@ def list_merged_sources(store: JobStore, since: datetime, source: str | None = N
     """
 
     def lines() -> Iterator[dict[str, Any]]:
-        ended = JobFilter(states=_ENDED, ended_since=since)
-        for merge in map(Merge.from_job, store.list_jobs(MERGE.name, limit=_MOST_MERGES, where=ended)):
+        ended = JobFilter(kinds=(MERGE.name,), states=_ENDED, ended_since=since)
+        for merge in map(Merge.from_job, store.list_jobs(ended, limit=_MOST_MERGES)):
             for found in merge.sources if not merge.dry_run else ():
                 if found["state"] in {"merged", "failed"} and source in {None, found["source"]}:
                     yield {"merge_id": merge.id, "finished_at": merge.finished_at, **found}

@@ -71,7 +71,7 @@ class Merge:
     def to_json(self) -> dict[str, Any]:
         """Return it in the API's shape."""
         times = {name: render_moment(getattr(self, name)) for name in _TIMES}
-        return {**asdict(self), "state": self.state.value, **times}
+        return {**asdict(self), "kind": "merge", "state": self.state.value, **times}
 
 
 @dataclass(frozen=True, slots=True)

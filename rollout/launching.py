@@ -1,7 +1,7 @@
 """Launches templates: each makes what its kind makes, by the service and with the scopes of that kind."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from backfill.steer.service import BackfillService
 from model.principal import PLAN, READ, RUN, STREAMS_OPERATE, STREAMS_READ, Principal
@@ -9,13 +9,6 @@ from model.stream_options import StreamKind
 from reporting.service import MergeService
 from rollout.service import StreamService
 from rollout.templates import BrokenTemplate, LaunchedTemplate, Template, Templates, parse_request
-
-# kind -> the collection of the API that it is in
-COLLECTIONS: Final[Mapping[str, str]] = {
-    "backfill": "backfills",
-    "merge": "merges",
-    **dict.fromkeys(StreamKind, "streams"),
-}
 
 
 class TemplateService:

@@ -84,6 +84,7 @@ class Backfill(BackfillRequest):
         """Return it in the API's shape."""
         return {
             **asdict(self),
+            "kind": "backfill",
             "state": self.state.value,
             **{name: render_moment(getattr(self, name)) for name in _TIMES},
         }

@@ -60,7 +60,7 @@ class Compaction:
     def to_json(self) -> dict[str, Any]:
         """Return it in the API's shape."""
         times = {name: render_moment(getattr(self, name)) for name in _TIMES}
-        return {**asdict(self), "state": self.state.value, **times}
+        return {**asdict(self), "kind": "compaction", "state": self.state.value, **times}
 
 
 class CompactionService(JobService[Compaction]):
@@ -114,7 +114,8 @@ class CompactionService(JobService[Compaction]):
             idempotency=Idempotency.of(idempotency_key, request),
         )
 
-    def _show(self, job: Job) -> Compaction:
+    def show(self, job: Job) -> Compaction:
+        """Return the job as people see it."""
         return Compaction.from_job(job)
 
     def _require(self, principal: Principal, job: Job | None) -> None:  # noqa: ARG002 - all are alike

@@ -145,10 +145,9 @@ class Jobs:
 
     def list_jobs(
         self,
-        kind: str,
+        where: JobFilter = EVERY_JOB,
         *,
         limit: int,
-        where: JobFilter = EVERY_JOB,
         order: Sequence[SortOrder] = (),
         after: Sequence[Any] | None = None,
     ) -> list[Job]:
@@ -161,7 +160,7 @@ class Jobs:
             RequestInvalidError: a label of the filter, or a field of the order, is none.
         """
         complete = complete_order(order)
-        query = sa.select(JOBS).where(JOBS.c.kind == kind, *matches(where))
+        query = sa.select(JOBS).where(*matches(where))
         if after is not None:
             query = query.where(behind(complete, after))
         with self._database.read() as connection:

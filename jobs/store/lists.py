@@ -23,6 +23,8 @@ def matches(where: JobFilter) -> list[ColumnElement[bool]]:
         RequestInvalidError: no job can have such a label.
     """
     found: list[ColumnElement[bool]] = []
+    if where.kinds:
+        found.append(JOBS.c.kind.in_(where.kinds))
     if where.states:
         # Named one by one, so that the index by state is used.
         found.append(JOBS.c.state.in_([state.value for state in where.states]))
@@ -37,6 +39,11 @@ def matches(where: JobFilter) -> list[ColumnElement[bool]]:
         found.append(JOBS.c.created_at >= where.created_since)
     if where.ended_since is not None:
         found.append(JOBS.c.finished_at >= where.ended_since)
+    if where.created_by is not None:
+        found.append(JOBS.c.created_by == where.created_by)
+    if where.id_prefix:
+        # Not LIKE, which ignores case in SQLite alone.
+        found.append(sa.func.substr(JOBS.c.id, 1, len(where.id_prefix)) == where.id_prefix)
     return found
 
 

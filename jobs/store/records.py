@@ -94,13 +94,19 @@ class JobCount:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Jobs that a list shows: in any of ``states``, to the topic, with all labels, not older than a time."""
+    """Jobs that a list shows: of any of ``kinds``, in any of ``states``, with all labels, not older than a time.
+
+    Without kinds those of every kind; ``id_prefix`` is what the id begins with.
+    """
 
     states: tuple[JobState, ...] = ()
     topic: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
     created_since: datetime | None = None
     ended_since: datetime | None = None
+    kinds: tuple[str, ...] = ()
+    created_by: str | None = None
+    id_prefix: str = ""
 
 
 EVERY_JOB: Final = JobFilter()

@@ -62,7 +62,7 @@ def test_a_cancel_takes_effect_within_two_seconds_and_counts_to_the_message(offi
     office.wait_until_it_publishes(backfill_id)
 
     asked = time.monotonic()
-    answer = office.client.post(f"/backfills/{backfill_id}:cancel")
+    answer = office.client.post(f"/jobs/{backfill_id}:cancel")
     assert answer.json()["state"] in {"CANCELLING", "CANCELLED"}
     office.wait_for_state(backfill_id, "CANCELLED")
     took = time.monotonic() - asked
@@ -73,7 +73,7 @@ def test_a_cancel_takes_effect_within_two_seconds_and_counts_to_the_message(offi
     assert 0 < len(received) == shown["progress"]["published"] < ROWS
     assert shown["error"] is None
 
-    assert office.client.post(f"/backfills/{backfill_id}:retry").status_code == 200
+    assert office.client.post(f"/jobs/{backfill_id}:retry").status_code == 200
     office.lift_limit(backfill_id)
     ended = office.wait_for_state(backfill_id, "SUCCEEDED")
     assert rows_of(received + office.receive(listener)) == Counter(range(ROWS))
@@ -128,7 +128,7 @@ def test_a_pause_takes_effect_within_two_seconds_and_a_resume_loses_and_repeats_
     assert 0 < len(received) == stood < ROWS
     assert office.show(backfill_id)["state"] == "PAUSED"
 
-    lifted = office.client.patch(f"/backfills/{backfill_id}", json={"rate_limit_messages_per_second": None})
+    lifted = office.client.patch(f"/jobs/{backfill_id}", json={"rate_limit_messages_per_second": None})
     assert lifted.json()["rate_limit_messages_per_second"] is None
     assert office.do(backfill_id, "resume")["state"] == "RUNNING"
     ended = office.wait_for_state(backfill_id, "SUCCEEDED")
@@ -197,10 +197,10 @@ def test_more_rows_than_one_person_may_decide_about_wait_for_another_one(office:
     assert waiting["approval"] == {"required": True, "above_rows": ROWS, "rows": 2 * ROWS, "by": None, "at": None}
     assert office.receive(listener) == []
     for verb, status, code in (("resume", 409, "approval_required"), ("approve", 403, "forbidden")):
-        answer = office.client.post(f"/backfills/{backfill_id}:{verb}")
+        answer = office.client.post(f"/jobs/{backfill_id}:{verb}")
         assert (answer.status_code, answer.json()["code"]) == (status, code)
 
-    approved = office.bob.post(f"/backfills/{backfill_id}:approve")
+    approved = office.bob.post(f"/jobs/{backfill_id}:approve")
     assert (approved.status_code, approved.json()["approval"]["by"]) == (200, "key:bob")
     ended = office.wait_for_state(backfill_id, "SUCCEEDED")
     assert ended["progress"]["published"] == 2 * ROWS
@@ -215,7 +215,7 @@ def test_a_watch_and_a_followed_log_tell_it_all_and_end_with_the_backfill(office
     backfill_id = office.create("watched", rate_limit_messages_per_second=3 * RATE)
     told: list[tuple[str, dict[str, Any]]] = []
     with office.terminal("logs", backfill_id, "--follow") as follower:
-        with office.client.stream("GET", f"/backfills/{backfill_id}:watch", timeout=120) as response:
+        with office.client.stream("GET", f"/jobs/{backfill_id}:watch", timeout=120) as response:
             fields: dict[str, str] = {}
             for line in response.iter_lines():
                 name, _, value = line.partition(": ")
@@ -250,5 +250,6 @@ def test_the_terminal_is_refused_without_a_key(office: Office) -> None:
 
 
 def history(office: Office, backfill_id: str) -> list[dict[str, Any]]:
-    events: list[dict[str, Any]] = office.client.get(f"/backfills/{backfill_id}/events").json()["events"]
-    return events
+    wanted = {"object": backfill_id, "page_size": 1000}
+    events: list[dict[str, Any]] = office.client.get("/events", params=wanted).json()["events"]
+    return events[::-1]

@@ -17,7 +17,7 @@ from cli.processes import free_port, is_listening
 from connectors.pubsub.client import PubSub
 from jobs.folder import JobFolder
 from jobs.lease_owner import LeaseOwner
-from jobs.store import Job, JobStore, open_store
+from jobs.store import Job, JobFilter, JobStore, open_store
 from model.job import JobState, new_job_id
 from model.settings import read_settings
 from rollout.child import Child, Children
@@ -68,7 +68,7 @@ class Replicas:
         return both
 
     def jobs(self) -> list[Job]:
-        return self.store.list_jobs(KIND, limit=1000)
+        return self.store.list_jobs(JobFilter(kinds=(KIND,)), limit=1000)
 
     def running(self, process: subprocess.Popen[bytes]) -> list[Job]:
         """Return what runs and is this replica's."""
@@ -258,8 +258,8 @@ def test_two_apis_answer_for_one_store_and_one_goes_on_when_the_other_is_killed(
             assert [found["id"] for found in second.get("/backfills").json()["backfills"]] == [backfill["id"]]
 
             os.killpg(apis[0].pid, signal.SIGKILL)
-            cancelled = second.post(f"/backfills/{backfill['id']}:cancel", headers={"If-Match": backfill["etag"]})
+            cancelled = second.post(f"/jobs/{backfill['id']}:cancel", headers={"If-Match": backfill["etag"]})
 
             assert cancelled.json()["state"] in {"CANCELLING", "CANCELLED"}, cancelled.text
-            events = second.get(f"/backfills/{backfill['id']}/events").json()["events"]
-            assert events[0]["what"] == "created"
+            events = second.get("/events", params={"object": backfill["id"]}).json()["events"]
+            assert events[-1]["what"] == "created"

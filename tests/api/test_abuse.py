@@ -16,7 +16,7 @@ import pytest
 from model.principal import ADMIN, READ, RUN
 
 BODY_BYTES = 10_000
-JOB = "/backfills/bf_00000000000000000000000000"
+JOB = "/jobs/bf_00000000000000000000000000"
 
 
 @pytest.fixture(scope="module")
@@ -298,7 +298,7 @@ def test_one_request_can_t_be_read_as_two(api: Any, admin: str, lines: list[str]
 def test_a_header_can_t_bring_another_one_along(api: Any, admin: str) -> None:
     evil = "a%0d%0aSet-Cookie:%20x=1%0d%0a%0d%0a<script>"
     answers = [
-        raw(api, f"Authorization: Bearer {admin}", path=f"/backfills/{evil}"),
+        raw(api, f"Authorization: Bearer {admin}", path=f"/jobs/{evil}"),
         raw(api, f"Authorization: Bearer {admin}", path=f"/problems/{evil}"),
         raw(api, f"Authorization: Bearer {admin}", path=f"/backfills?page_token={evil}"),
         raw(api, f"Authorization: Bearer {admin}", "If-Match: a\x01b", path=f"{JOB}:cancel", method="POST"),

@@ -111,7 +111,7 @@ def test_a_backfill_is_accepted_and_says_where_to_look(client: httpx.Client) -> 
     response = client.post("/backfills", json=body(description="why", labels={"ticket": "42"}))
     made = response.json()
     assert response.status_code == 202
-    assert response.headers["location"] == f"/backfills/{made['id']}"
+    assert response.headers["location"] == f"/jobs/{made['id']}"
     assert int(response.headers["retry-after"]) >= 1
     assert (made["state"], made["topic"], made["labels"]) == ("PENDING", "replay", {"ticket": "42"})
     assert made["progress"]["selected"] is None
@@ -159,7 +159,7 @@ def test_a_body_over_the_limit_is_refused_with_or_without_its_length_and_one_wit
     [
         ("GET", "/nothing", 404, "not_found"),
         ("DELETE", "/backfills", 405, "method_not_allowed"),
-        ("GET", "/backfills/nonsense", 404, "job_not_found"),
+        ("GET", "/jobs/nonsense", 404, "job_not_found"),
         ("GET", "/backfills?page_size=0", 422, "request_invalid"),
         ("GET", "/backfills?page_size=1001", 422, "request_invalid"),
         ("GET", "/backfills?page_token=nonsense", 422, "request_invalid"),
@@ -174,7 +174,7 @@ def test_what_nobody_foresaw_is_a_problem_that_tells_nothing(client, deployment,
         raise ZeroDivisionError("secret")
 
     monkeypatch.setattr(deployment.backfills, "get", fail)
-    response = client.get("/backfills/bf_00000000000000000000000000")
+    response = client.get("/jobs/bf_00000000000000000000000000")
     assert_problem(response, 500, "internal")
     assert "secret" not in response.text
     assert "ZeroDivision" not in response.text
@@ -192,8 +192,8 @@ def test_the_same_key_gives_the_same_backfill_and_another_body_is_refused(client
 def test_a_launch_that_fails_is_told_by_the_backfill(client: httpx.Client, launcher: NoLauncher) -> None:
     made = client.post("/backfills", json=body()).json()
     launcher.spark.set()
-    wait_until(lambda: client.get(f"/backfills/{made['id']}").json()["state"] == "FAILED", "it fails")
-    error = client.get(f"/backfills/{made['id']}").json()["error"]
+    wait_until(lambda: client.get(f"/jobs/{made['id']}").json()["state"] == "FAILED", "it fails")
+    error = client.get(f"/jobs/{made['id']}").json()["error"]
     assert error == {"code": "launch_failed", "message": f"{made['id']} is not launched in this test."}
 
 

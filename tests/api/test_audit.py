@@ -11,7 +11,7 @@ from model.errors import StoreUnavailableError
 from model.principal import ADMIN, READ, RUN
 from tests.waiting import wait_until
 
-JOB = "/backfills/bf_00000000000000000000000000"
+JOB = "/jobs/bf_00000000000000000000000000"
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_refused_calls_are_kept_with_who_and_why(closed: Any) -> None:
         assert lines_of(closed, lambda: reader.post(f"{JOB}:cancel")) == [
             (
                 "key:reader",
-                "cancelBackfill",
+                "cancelJob",
                 f"{JOB}:cancel",
                 "refused",
                 "403 forbidden: This call needs the scope backfills.run. key:reader does not have this scope.",
@@ -79,7 +79,7 @@ def test_changes_are_kept_and_reads_are_not(closed: Any) -> None:
         assert lines_of(closed, lambda: client.get(made[0][2])) == []
         change = {"description": "why"}
         assert [line[1:4] for line in lines_of(closed, lambda: client.patch(made[0][2], json=change))] == [
-            ("changeBackfill", made[0][2], "done")
+            ("changeJob", made[0][2], "done")
         ]
         # Nothing was changed by what was not understood.
         assert lines_of(closed, lambda: client.post("/backfills", json={})) == []
@@ -165,7 +165,7 @@ def test_a_fault_in_the_middle_of_a_change_is_kept(closed: Any, monkeypatch: pyt
         response: list[httpx.Response] = []
         lines = lines_of(closed, lambda: response.append(client.post(f"{JOB}:cancel")))
     assert response[0].status_code == 500
-    assert [line[:4] for line in lines] == [("key:unlucky", "cancelBackfill", f"{JOB}:cancel", "failed")]
+    assert [line[:4] for line in lines] == [("key:unlucky", "cancelJob", f"{JOB}:cancel", "failed")]
     assert "secret" not in (lines[0][4] or "")
 
 

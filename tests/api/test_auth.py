@@ -12,7 +12,7 @@ from jobs.keys import Keyring
 from model.errors import IdentityUnavailableError, UnauthenticatedError
 from model.principal import ADMIN, PLAN, READ, RUN, Principal, parse_grants
 
-JOB = "/backfills/bf_00000000000000000000000000"
+JOB = "/jobs/bf_00000000000000000000000000"
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +187,7 @@ def watched(closed: Any, request_body: dict[str, Any]) -> str:
     with closed.client(closed.make_key(ADMIN, name="maker")) as client:
         made = client.post("/backfills", json={**request_body, "start_paused": True, "allow_overlap": True})
         assert made.status_code == 202, made.text
-        return f"/backfills/{made.json()['id']}"
+        return f"/jobs/{made.json()['id']}"
 
 
 @pytest.fixture

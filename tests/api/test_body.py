@@ -36,7 +36,7 @@ def test_the_beginning_of_a_manifest_is_not_applied(client, send_part):
 
 
 def test_a_retry_whose_choice_did_not_arrive_retries_nothing(client, send_part):
-    path = f"/backfills/{paused(client)['id']}"
+    path = f"/jobs/{paused(client)['id']}"
     assert client.post(f"{path}:cancel").status_code == 200
     _wait_for_state(client, path, "CANCELLED")
     send_part(f"POST {path}:retry", b"", whole_bytes=len(b'{"only": "failed"}'))
@@ -44,7 +44,7 @@ def test_a_retry_whose_choice_did_not_arrive_retries_nothing(client, send_part):
 
 
 def test_a_retry_whose_caller_leaves_at_once_is_not_taken_for_one_of_all(client, send_part):
-    path = f"/backfills/{paused(client)['id']}"
+    path = f"/jobs/{paused(client)['id']}"
     assert client.post(f"{path}:cancel").status_code == 200
     _wait_for_state(client, path, "CANCELLED")
     choice = b'{"only": "failed", "code": "gave_up"}'
@@ -54,7 +54,7 @@ def test_a_retry_whose_caller_leaves_at_once_is_not_taken_for_one_of_all(client,
 
 
 def test_a_call_without_a_body_counts_although_its_caller_has_left(client, send_part):
-    path = f"/backfills/{paused(client)['id']}"
+    path = f"/jobs/{paused(client)['id']}"
     send_part(f"POST {path}:cancel", b"", whole_bytes=0)
     _wait_for_state(client, path, "CANCELLED")
 

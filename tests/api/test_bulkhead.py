@@ -43,7 +43,7 @@ def test_forty_slow_plans_leave_health_cancel_and_lists_to_the_others(api, slow_
             meanwhile = {
                 "health": other.get("/healthz").status_code,
                 "list": other.get("/backfills").status_code,
-                "cancel": other.post("/backfills/bf_01ARZ3NDEKTSV4RRFFQ69G5FAV:cancel").status_code,
+                "cancel": other.post("/jobs/bf_01ARZ3NDEKTSV4RRFFQ69G5FAV:cancel").status_code,
             }
         slow_plans.set()
     assert {(answer.status_code, answer.json()["code"]) for answer in refused} == {(429, "service_busy")}

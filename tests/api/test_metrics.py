@@ -13,7 +13,7 @@ from model.fault import FaultRecord
 from model.job import JobState, new_job_id
 from model.principal import ADMIN
 
-JOB = "/backfills/bf_00000000000000000000000000"
+JOB = "/jobs/bf_00000000000000000000000000"
 Figures = dict[tuple[str, ...], float]
 
 

@@ -136,9 +136,10 @@ def test_lists_are_filtered_ordered_and_paged(client: httpx.Client) -> None:
         ("/backfills", {"since": "0.0"}, "query:since"),
         ("/topics/orders/histogram", {"from": "5"}, "query:from"),
         ("/backfills", {"filter": "state = FAILED"}, "query:filter"),
-        ("/merges", {"state": "DONE"}, "query:state/0"),
-        ("/merges", {"topic": "orders"}, "query:topic"),
-        ("/merges", {"label": "team:shop"}, "query:label"),
+        ("/jobs", {"state": "DONE"}, "query:state/0"),
+        ("/jobs", {"kind": "merges"}, "query:kind/0"),
+        ("/jobs", {"id_prefix": "bf_%"}, "query:id_prefix"),
+        ("/jobs", {"bogus": "1"}, "query:bogus"),
     ],
 )
 def test_a_parameter_of_a_list_that_is_wrong_is_named(client, path, params, pointer):
@@ -148,7 +149,7 @@ def test_a_parameter_of_a_list_that_is_wrong_is_named(client, path, params, poin
 
 def test_a_change_is_made_once_and_only_to_what_was_read(client: httpx.Client) -> None:
     made = paused(client)
-    path = f"/backfills/{made['id']}"
+    path = f"/jobs/{made['id']}"
     changes = {"rate_limit_messages_per_second": 7, "description": "slower", "labels": {"a": "b"}}
     changed = client.patch(path, json=changes, headers={"If-Match": made["etag"]})
     assert changed.status_code == 200
@@ -174,7 +175,7 @@ def test_a_change_is_made_once_and_only_to_what_was_read(client: httpx.Client) -
 
 def test_pause_resume_and_cancel_say_what_still_goes_out_and_that_it_has_ended(client: httpx.Client) -> None:
     made = paused(client)
-    path = f"/backfills/{made['id']}"
+    path = f"/jobs/{made['id']}"
     assert made["in_flight_at_most"] == 0
     again = client.post(f"{path}:pause")
     assert (again.status_code, again.json()["state"]) == (200, "PAUSED")
@@ -192,7 +193,7 @@ def test_pause_resume_and_cancel_say_what_still_goes_out_and_that_it_has_ended(c
 
 def test_a_retry_says_what_it_sends(client: httpx.Client, api: Any) -> None:
     made = paused(client)
-    path = f"/backfills/{made['id']}"
+    path = f"/jobs/{made['id']}"
     assert_problem(client.post(f"{path}:retry"), 409, "job_state_conflict")
     end(api, made["id"])
     assert_problem(client.post(f"{path}:retry", json={"only": "some"}), 422, "request_invalid")
@@ -208,9 +209,9 @@ def test_many_rows_wait_for_somebody_else(client: httpx.Client) -> None:
     plan = client.post("/backfills:plan", json=asked).json()
     made = client.post("/backfills", json={**asked, "plan_id": plan["plan_id"]}).json()
     assert (made["approval"]["required"], made["approval"]["rows"]) == (True, 30)
-    assert_problem(client.post(f"/backfills/{made['id']}:resume"), 409, "approval_required")
+    assert_problem(client.post(f"/jobs/{made['id']}:resume"), 409, "approval_required")
     # The same caller that made it.
-    assert_problem(client.post(f"/backfills/{made['id']}:approve"), 403, "forbidden")
+    assert_problem(client.post(f"/jobs/{made['id']}:approve"), 403, "forbidden")
 
 
 def test_topics_tell_what_there_is_to_replay(client: httpx.Client) -> None:
@@ -269,9 +270,7 @@ def test_a_page_token_of_brackets_within_brackets_is_no_fault_of_the_service(cli
     assert problem["errors"][0]["code"] == "page_token_invalid"
 
 
-@pytest.mark.parametrize(
-    "path", ["/backfills?since=", "/merges?since=", "/compactions?since=", "/dead-letters?from="]
-)
+@pytest.mark.parametrize("path", ["/backfills?since=", "/jobs?since=", "/dead-letters?from="])
 def test_a_list_since_before_the_calendar_is_the_whole_list(client: httpx.Client, path: str) -> None:
     before = client.get(f"{path}0001-01-01T00:00:00%2B14:00")
     first = client.get(f"{path}0001-01-01T00:00:00Z")
@@ -293,16 +292,23 @@ def test_a_histogram_of_no_topic_is_refused(client: httpx.Client) -> None:
     ("method", "suffix"),
     [
         *[("POST", f":{verb}") for verb in ("pause", "resume", "cancel", "retry", "approve", "revert")],
-        *[("GET", part) for part in ("", "/events", "/logs", "/slices", "/missing", "/dead-letters", ":watch")],
-        ("GET", "/dead-letters/reasons"),
+        *[("GET", part) for part in ("", "/logs", ":watch")],
         ("PATCH", ""),
     ],
 )
 def test_what_is_not_there_is_a_problem_on_every_route(client: httpx.Client, method: str, suffix: str) -> None:
     content = {"json": {}} if method == "PATCH" else {}
+    for job_id in (NOBODY, "nonsense", "bf_%00", "xx_00000000000000000000000000"):
+        problem = assert_problem(
+            client.request(method, f"/jobs/{job_id}{suffix}", **content), 404, "job_not_found"
+        )
+        assert ("There is no backfill" in problem["detail"]) == (job_id == NOBODY)
+
+
+@pytest.mark.parametrize("part", ["", "/slices", "/rates", "/missing", "/dead-letters", "/dead-letters/reasons"])
+def test_a_part_of_what_is_not_there_is_a_problem(client: httpx.Client, part: str) -> None:
     for backfill_id in (NOBODY, "nonsense", "bf_%00"):
-        response = client.request(method, f"/backfills/{backfill_id}{suffix}", **content)
-        assert_problem(response, 404, "job_not_found")
+        assert_problem(client.get(f"/backfills/{backfill_id}{part}"), 404, "job_not_found")
 
 
 def test_a_body_without_its_content_type_is_told_what_is_missing(client: httpx.Client) -> None:

@@ -259,7 +259,7 @@ def test_who_applies_needs_the_scope_and_those_of_the_job_and_its_topic(start_ap
 
 def test_a_schedule_s_backfill_has_the_slot_s_times_and_the_schedule_s_name(api, client):
     run = run_of(api, BACKFILL)
-    made = client.get(f"/backfills/{run['job_id']}").json()
+    made = client.get(f"/jobs/{run['job_id']}").json()
     assert made["created_by"] == "schedule:replays"
     assert made["parameters"] == {
         "from": {"type": "TIMESTAMP", "value": run["slot_start"]},
@@ -280,7 +280,7 @@ def test_a_schedule_runs_when_somebody_asks_once_for_a_key_and_the_job_is_theirs
         return client.get("/schedules/replays").json()["runs"][0]["job_id"]
 
     wait_until(lambda: job() is not None, seconds=20, why="the run has its job")
-    made = client.get(f"/backfills/{job()}").json()
+    made = client.get(f"/jobs/{job()}").json()
     assert made["created_by"] == "local"
     start, end = (made["parameters"][name]["value"] for name in ("from", "to"))
     assert (start, end[11:], end[:10]) == (first["slot_start"], "03:00:00Z", end[:10])
@@ -294,7 +294,7 @@ def test_a_schedule_runs_when_somebody_asks_once_for_a_key_and_the_job_is_theirs
 
 def test_a_schedule_s_backfill_needs_no_sql(api, client):
     run = run_of(api, RANGE)
-    made = client.get(f"/backfills/{run['job_id']}").json()
+    made = client.get(f"/jobs/{run['job_id']}").json()
     assert (made["topic"], made["created_by"]) == ("orders", "schedule:ranges")
     start, end = (f"TIMESTAMP '{run[name]}'" for name in ("slot_start", "slot"))
     assert f"publish_time >= {start}\n  AND publish_time < {end}" in made["query"]
@@ -316,7 +316,7 @@ def test_a_schedule_whose_range_would_be_refused_is_refused_with_the_place(api):
 
 def test_a_template_gets_the_slot_by_the_type_of_its_parameter(api, client):
     run = run_of(api, TEMPLATED)
-    made = client.get(f"/backfills/{run['job_id']}").json()
+    made = client.get(f"/jobs/{run['job_id']}").json()
     local = datetime.fromisoformat(run["slot"]) + timedelta(hours=14)
     assert made["parameters"] == {"day": {"type": "DATE", "value": local.date().isoformat()}}
 
@@ -336,9 +336,9 @@ def test_a_compaction_is_a_job_by_the_schedule_and_is_refused_without_a_lake(api
     job = api.store.get(run["job_id"])
     assert (run["job_kind"], job.kind, job.created_by) == ("compaction", "compaction", "schedule:compactions")
     with api.client() as client:
-        (shown,) = client.get("/compactions").json()["compactions"]
+        (shown,) = client.get("/jobs", params={"kind": "compaction"}).json()["jobs"]
         assert (shown["id"], shown["tables"], shown["files_removed"]) == (job.id, ["archive"], {})
-        first = client.get(f"/compactions/{job.id}/events").json()["events"][0]
+        first = client.get("/events", params={"object": job.id}).json()["events"][-1]
         assert first["actor"] == "schedule:compactions"
     monkeypatch.setattr("warehouse.lake.warehouse.LakeWarehouse.open_upkeep", lambda *_: None)
     refused = put(api, COMPACTION.replace("compactions", "others"))

@@ -32,7 +32,7 @@ def folder_of(api: Any, merge_id: str) -> JobFolder:
 
 
 def test_a_merge_s_log_is_shown_from_its_end_in_whole_lines(client: httpx.Client, api: Any, merge: str) -> None:
-    path = f"/merges/{merge}/logs"
+    path = f"/jobs/{merge}/logs"
     assert (client.get(path).status_code, client.get(path).text) == (200, "")
     folder_of(api, merge).driver_log.write_text("first line\nsecond\nthird\n")
     assert client.get(path).text == "first line\nsecond\nthird\n"
@@ -42,7 +42,7 @@ def test_a_merge_s_log_is_shown_from_its_end_in_whole_lines(client: httpx.Client
 
 
 def test_the_log_of_no_merge_is_a_problem(client: httpx.Client) -> None:
-    answer = client.get("/merges/mg_00000000000000000000000000/logs", params={"follow": "true"})
+    answer = client.get("/jobs/mg_00000000000000000000000000/logs", params={"follow": "true"})
     assert (answer.status_code, answer.json()["code"]) == (404, "job_not_found")
 
 

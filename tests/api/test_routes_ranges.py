@@ -128,7 +128,7 @@ def test_two_hours_of_a_topic_may_be_replayed_at_once_and_one_hour_only_once(cli
         assert answer.status_code == status, answer.text
         made += [answer.json()["id"]] if status == 202 else []
     for each in made:
-        client.post(f"/backfills/{each}:cancel")
+        client.post(f"/jobs/{each}:cancel")
 
 
 def test_a_topic_that_is_gone_is_replayed_to_another(client):
@@ -170,7 +170,7 @@ def test_the_terminal_plans_asks_and_publishes_without_sql(client, refeed, monke
     made = json.loads(printed)
     assert (made["topic"], made["state"], made["plan_id"] is None) == ("trial", "PAUSED", False)
     assert "a.key = 'n' AND a.value = '1'" in made["query"]
-    client.post(f"/backfills/{made['id']}:cancel")
+    client.post(f"/jobs/{made['id']}:cancel")
 
 
 def test_several_topics_get_a_backfill_each_and_none_is_made_if_one_is_wrong(client, refeed, monkeypatch):
@@ -187,7 +187,7 @@ def test_several_topics_get_a_backfill_each_and_none_is_made_if_one_is_wrong(cli
     assert ["topic = 'sales'" in each["query"] for each in made] == [True, False]
     assert ["topic = 'gone'" in each["query"] for each in made] == [False, True]
     for each in made:
-        client.post(f"/backfills/{each['id']}:cancel")
+        client.post(f"/jobs/{each['id']}:cancel")
 
 
 def test_the_terminal_reads_a_time_of_day_as_the_last_one_and_prints_it_in_full(refeed):

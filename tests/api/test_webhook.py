@@ -70,7 +70,7 @@ def test_a_backfill_that_needs_an_approval_tells_that_it_waits_and_no_resume_let
     with api.client() as client:
         plan = client.post("/backfills:plan", json=asked).json()
         made = client.post("/backfills", json={**asked, "plan_id": plan["plan_id"]}).json()
-        refused = client.post(f"/backfills/{made['id']}:resume")
+        refused = client.post(f"/jobs/{made['id']}:resume")
     assert (refused.status_code, refused.json()["code"]) == (409, "approval_required")
     assert "a person other than local must approve it" in refused.json()["detail"]
     said = calls.get(timeout=30)

@@ -16,7 +16,7 @@ COMPACTION = {
     "created_at": "2026-01-03T03:00:00Z",
     "error": {"code": "table_not_found", "message": "There is no table staging.orders."},
 }
-PATH = f"/compactions/{COMPACTION['id']}"
+PATH = f"/jobs/{COMPACTION['id']}"
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def call(_api: RefeedApi, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         calls.append((method, path, arguments.get("params")))
-        if path == "/compactions":
-            return {"compactions": [COMPACTION], "next_page_token": "next"}
+        if path == "/jobs":
+            return {"jobs": [COMPACTION], "next_page_token": "next"}
         return COMPACTION
 
     monkeypatch.setattr(RefeedApi, "call", call)
@@ -37,7 +37,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_compactions_are_listed_with_the_files_that_went_away(refeed, calls):
     listed = refeed("compaction", "list", "--state", "failed", "--since", "2026-01-02", "--order-by", "created_at")
     wanted = {"page_size": "50", "order_by": "created_at", "state": ["FAILED"], "since": "2026-01-02T00:00:00Z"}
-    assert calls == [("GET", "/compactions", wanted)]
+    assert calls == [("GET", "/jobs", {**wanted, "kind": "compaction"})]
     (row,) = (line.split() for line in listed.out.splitlines() if line.startswith("cp_"))
     assert row == [COMPACTION["id"], "FAILED", "1", "/", "2", "1,812", *row[6:]]
     assert "--since 2026-01-02T00:00:00Z --page-token next" in listed.err

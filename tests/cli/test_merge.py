@@ -143,8 +143,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def call(_api: RefeedApi, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         calls.append((method, path, arguments.get("json", arguments.get("params"))))
-        if path == "/merges" and method == "GET":
-            return {"merges": [MERGE], "next_page_token": "next"}
+        if path == "/jobs":
+            return {"jobs": [MERGE], "next_page_token": "next"}
         return MERGE
 
     monkeypatch.setattr(RefeedApi, "call", call)
@@ -182,7 +182,7 @@ def test_the_exit_code_of_a_watched_merge_says_how_it_ended(refeed, calls):
     assert refeed("merge", "watch", MERGE["id"]).code == 1
     assert refeed("merge", "retry", MERGE["id"], "--watch").code == 1
     assert refeed("merge", "cancel", MERGE["id"]).code == 0
-    path = f"/merges/{MERGE['id']}"
+    path = f"/jobs/{MERGE['id']}"
     assert [(method, where) for method, where, _ in calls if method == "POST"] == [
         ("POST", f"{path}:retry"),
         ("POST", f"{path}:cancel"),
@@ -192,7 +192,7 @@ def test_the_exit_code_of_a_watched_merge_says_how_it_ended(refeed, calls):
 def test_merges_are_listed_and_shown(refeed: Callable[..., Any], calls: list[Any]) -> None:
     listed = refeed("merge", "list", "--state", "failed", "--since", "2026-01-02", "--order-by", "created_at")
     wanted = {"page_size": "50", "order_by": "created_at", "state": ["FAILED"], "since": "2026-01-02T00:00:00Z"}
-    assert calls == [("GET", "/merges", wanted)]
+    assert calls == [("GET", "/jobs", {**wanted, "kind": "merge"})]
     assert "1 / 2" in listed.out
     assert listed.err == "more: --since 2026-01-02T00:00:00Z --page-token next\n"
     assert refeed("merge", "list").err == "more: --page-token next\n"

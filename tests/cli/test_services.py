@@ -74,7 +74,7 @@ def test_the_api_s_process_opens_the_job_store_once(refeed, pubsub_server, monke
             app.router.lifespan_context(app),
             httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
         ):
-            paths = ("/readyz", "/metrics", "/backfills", "/merges", "/audit")
+            paths = ("/readyz", "/metrics", "/backfills", "/jobs", "/audit")
             statuses.extend([(await client.get(path)).status_code for path in paths])
 
     def serve(app: Any, **_: Any) -> None:

@@ -54,12 +54,10 @@ def api(fake: FakeApi) -> Iterator[RefeedApi]:
     ("call", "method", "path"),
     [
         (lambda jobs: jobs.read("bf_1"), "GET", "/bf_1"),
-        (lambda jobs: jobs.create(REQUEST, idempotency_key="k"), "POST", ""),
         (lambda jobs: jobs.change("bf_1", {"description": "x"}), "PATCH", "/bf_1"),
         (lambda jobs: jobs.act("bf_1", "cancel", etag='"4"'), "POST", "/bf_1:cancel"),
         (lambda jobs: jobs.act("bf_1", "retry", {"only": "failed"}), "POST", "/bf_1:retry"),
         (lambda jobs: jobs.act("bf_1:cancel?x=/../..", "pause"), "POST", "/bf_1%3Acancel%3Fx%3D%2F..%2F..:pause"),
-        (lambda jobs: jobs.read_part("bf_1", "events", after="3"), "GET", "/bf_1/events?after=3"),
         (
             lambda jobs: list(jobs.read_log("bf_1", tail_bytes=9, follow=True)),
             "GET",
@@ -77,13 +75,29 @@ def api(fake: FakeApi) -> Iterator[RefeedApi]:
 def test_each_call_goes_where_the_api_has_it(fake, api, call, method, path):
     # A log is text, and what is JSON is read whatever it is called.
     fake.add(DONE, kind="text/plain")
-    assert call(api.backfills) in ({"id": "bf_1"}, [DONE])
+    assert call(api.jobs) in ({"id": "bf_1"}, [DONE])
     ((found, place, headers, body),) = fake.asked
-    assert (found, place) == (method, f"/backfills{path}")
-    bodies = {"": REQUEST, "/bf_1": {"description": "x"}, "/bf_1:retry": {"only": "failed"}}
+    assert (found, place) == (method, f"/jobs{path}")
+    bodies = {"/bf_1": {"description": "x"}, "/bf_1:retry": {"only": "failed"}}
     assert body == (None if method == "GET" else bodies.get(path))
-    assert headers.get("idempotency-key") == ("k" if body == REQUEST else None)
     assert headers.get("if-match") == ('"4"' if path == "/bf_1:cancel" else None)
+
+
+def test_a_job_is_made_by_its_kind_which_has_its_parts(fake, api):
+    fake.add(DONE, DONE)
+    assert api.backfills.create(REQUEST, idempotency_key="k") == {"id": "bf_1"}
+    api.backfills.read_part("bf_1", "missing", page_size="3")
+    (_, made, headers, body), (_, part, _, _) = fake.asked
+    assert (made, headers["idempotency-key"], body) == ("/backfills", "k", REQUEST)
+    assert part == "/backfills/bf_1/missing?page_size=3"
+
+
+def test_what_a_kind_has_is_not_asked_for_a_job_of_another_kind(fake, api):
+    for call in (api.backfills.read, api.backfills.watch, lambda job_id: api.compactions.act(job_id, "cancel")):
+        with pytest.raises(RequestRefusedError, match=r"There is no (backfill|compaction) mg_") as refused:
+            call("mg_01K0ABCDEFGHJKMNPQRSTVWXYZ").__iter__().__next__()
+        assert refused.value.details["code"] == "job_not_found"
+    assert fake.asked == []
 
 
 def test_a_plan_is_exact_where_that_is_asked_for(fake, api):
@@ -122,7 +136,7 @@ def test_a_problem_is_an_error_with_everything_it_says(fake, api):
 def test_what_is_no_answer_of_refeed_s_is_an_error_too(fake, api, status, body, said):
     fake.add(body, status=status, kind="text/html")
     with pytest.raises(RequestRefusedError) as raised:
-        api.backfills.read("bf_1")
+        api.jobs.read("bf_1")
     assert (raised.value.message, raised.value.details) == (said, {})
 
 
@@ -173,7 +187,7 @@ def test_ready_is_what_readyz_of_a_refeed_api_says(fake, api, status, body, is_r
 def test_a_proxy_in_front_of_an_api_that_is_away_is_no_refusal(fake, api, status, body):
     fake.add(body, status=status, kind="text/html")
     with pytest.raises(ApiUnavailableError, match=f"HTTP {status}"):
-        api.backfills.read("bf_1")
+        api.jobs.read("bf_1")
 
 
 @pytest.mark.parametrize("key", ["rf_secret\nword", "rf_secret\x00word"])
@@ -187,7 +201,7 @@ def test_nobody_there_says_how_to_start_it() -> None:
     with RefeedApi(f"http://127.0.0.1:{free_port()}") as api:
         assert not api.is_ready()
         with pytest.raises(ApiUnavailableError, match="refeed up"):
-            api.backfills.read("bf_1")
+            api.jobs.read("bf_1")
 
 
 def test_address_and_key_come_from_the_environment_the_key_as_a_bearer_token(fake, monkeypatch):
@@ -199,7 +213,7 @@ def test_address_and_key_come_from_the_environment_the_key_as_a_bearer_token(fak
         monkeypatch.setenv("REFEED_API_KEY", key)
         with open_api() as api:
             assert api.url == fake.url
-            api.backfills.read("bf_1")
+            api.jobs.read("bf_1")
     assert fake.sent("authorization") == ["Bearer rf_secret", None]
 
 
@@ -213,7 +227,7 @@ def events(*told: tuple[str, int, str]) -> tuple[int, str, str]:
 
 
 def states(api: RefeedApi) -> list[str]:
-    return [found["state"] for found in api.backfills.watch("bf_1")]
+    return [found["state"] for found in api.jobs.watch("bf_1")]
 
 
 def test_a_watch_waits_for_an_api_that_is_restarted_behind_a_proxy(fake, api, monkeypatch):
@@ -230,7 +244,7 @@ def test_a_watch_takes_events_as_they_come(fake, api):
         events(("history", 3, "{}"), ("progress", 3, shown("RUNNING", 1)), ("end", 4, shown("SUCCEEDED", 2)))
     )
     assert states(api) == ["PENDING", "RUNNING", "SUCCEEDED"]
-    assert [asked[1] for asked in fake.asked] == ["/backfills/bf_1", "/backfills/bf_1:watch"]
+    assert [asked[1] for asked in fake.asked] == ["/jobs/bf_1", "/jobs/bf_1:watch"]
 
 
 def test_a_watch_that_breaks_off_goes_on_behind_what_was_seen(fake, api):
@@ -246,12 +260,12 @@ def test_a_watch_asks_again_and_again_where_events_are_not_to_be_had(fake, api):
     fake.answers.append(events())
     fake.add(shown("RUNNING"), shown("SUCCEEDED"))
     assert states(api) == ["PENDING", "RUNNING", "SUCCEEDED"]
-    assert [asked[1] for asked in fake.asked[-2:]] == ["/backfills/bf_1"] * 2
+    assert [asked[1] for asked in fake.asked[-2:]] == ["/jobs/bf_1"] * 2
 
 
 def test_a_watch_waits_for_an_api_that_is_restarted_and_not_for_ever(fake, api, monkeypatch):
     fake.add(shown("RUNNING"), shown("RUNNING"))
-    watched = api.backfills.watch("bf_1")
+    watched = api.jobs.watch("bf_1")
     assert next(watched)["state"] == "RUNNING"
     calls = iter([ApiUnavailableError(), ApiUnavailableError()])
 
@@ -264,7 +278,7 @@ def test_a_watch_waits_for_an_api_that_is_restarted_and_not_for_ever(fake, api, 
     monkeypatch.setattr(api, "stream_events", fail)
     assert next(watched)["state"] == "SUCCEEDED"
     monkeypatch.setattr("client.jobs._PATIENCE_SECONDS", 0.0)
-    again = api.backfills.watch("bf_1")
+    again = api.jobs.watch("bf_1")
     next(again)
     calls = iter([ApiUnavailableError()] * 9)
     with pytest.raises(ApiUnavailableError):
@@ -275,7 +289,7 @@ def test_a_log_that_is_refused_is_an_error(fake, api):
     problem = '{"detail": "There is no job.", "code": "job_not_found"}'
     fake.add(problem, status=404, kind="application/problem+json")
     with pytest.raises(RequestRefusedError, match="There is no job"):
-        list(api.backfills.read_log("bf_1", tail_bytes=1, follow=False))
+        list(api.jobs.read_log("bf_1", tail_bytes=1, follow=False))
 
 
 def test_another_caller_s_calls_go_out_with_their_own_key(fake):

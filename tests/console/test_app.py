@@ -220,18 +220,18 @@ def test_a_problem_of_the_api_is_shown_with_every_reason(yard: Yard, signed_in: 
 def test_a_rate_is_changed_as_its_page_showed_it_or_not_at_all(yard: Yard, signed_in: httpx.Client) -> None:
     path, field = f"/console/backfills/{yard.running}/rate", "rate_limit_messages_per_second"
     with yard.api.client(yard.key) as client:
-        client.patch(f"/backfills/{yard.running}", json={field: 1_234_567}).raise_for_status()
+        client.patch(f"/jobs/{yard.running}", json={field: 1_234_567}).raise_for_status()
         page = signed_in.get(path)
         assert 'value="1234567"' in page.text
-        client.patch(f"/backfills/{yard.running}", json={field: 5}).raise_for_status()
+        client.patch(f"/jobs/{yard.running}", json={field: 5}).raise_for_status()
         etag = unescape(re.search(r'name="etag" value="([^"]+)"', page.text)[1])
         stale = {"form_token": token_of(page), "do": "perform", "rate": "900", "etag": etag}
         answer = signed_in.post(path, data=stale)
         assert (answer.status_code, "job_changed" in answer.text) == (412, True)
-        assert client.get(f"/backfills/{yard.running}").json()[field] == 5
+        assert client.get(f"/jobs/{yard.running}").json()[field] == 5
         fresh = unescape(re.search(r'name="etag" value="([^"]+)"', answer.text)[1])
         assert signed_in.post(path, data={**stale, "etag": fresh}).status_code == 303
-        assert client.get(f"/backfills/{yard.running}").json()[field] == 900
+        assert client.get(f"/jobs/{yard.running}").json()[field] == 900
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1e999", "many"])

@@ -63,13 +63,13 @@ def test_two_callers_names_and_keys_never_give_the_same_text(insert: Insert) -> 
 )
 def test_a_list_that_makes_no_sense_is_refused(store: JobStore, given: dict[str, Any]) -> None:
     with pytest.raises(RequestInvalidError):
-        store.list_jobs(KIND, limit=1, **given)
+        store.list_jobs(limit=1, **given)
 
 
 def test_a_text_that_no_store_can_keep_is_the_caller_s_fault(store: JobStore, insert: Insert) -> None:
     with pytest.raises(RequestInvalidError):
         insert(actor="half \ud800")
-    assert store.list_jobs(KIND, limit=10) == []
+    assert store.list_jobs(limit=10) == []
 
 
 def test_more_messages_than_a_32_bit_number_holds_are_summed(store: JobStore, insert: Insert) -> None:
@@ -259,7 +259,7 @@ def test_ended_jobs_of_long_ago_are_forgotten_but_for_the_newest_by_any_clock(st
     assert store.forget_jobs("backfill", keep=100, keep_for=month) == 0, "a clock that is years ahead"
     assert store.forget_jobs("backfill", keep=3, keep_for=month) == 4
     assert store.forget_jobs("backfill", keep=3, keep_for=month) == 0
-    assert [job.id for job in store.list_jobs("backfill", limit=9)] == [living, *ended[:3:-1]]
+    assert [job.id for job in store.list_jobs(JobFilter(kinds=("backfill",)), limit=9)] == [living, *ended[:3:-1]]
     for job_id in ended[:4]:
         with pytest.raises(JobNotFoundError):
             store.get(job_id)

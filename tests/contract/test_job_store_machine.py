@@ -208,6 +208,8 @@ STEPS: dict[str, dict[str, Draw]] = {
         "kind": kind, "limit": integers(1, 4), "order": order,
         "since": any_of(None, "created_since", "ended_since"),
         "number": number, "later": any_of(False, True), "topic": any_of(*[None] * 6, "orders", "o' OR 1=1 --", ""),
+        "kinds": any_of(KINDS[:1], KINDS[:1], KINDS[1:], KINDS, ()), "created_by": any_of(*[None] * 6, *PEOPLE),
+        "id_prefix": any_of(*[""] * 8, KINDS[0][:2], KINDS[0][:2].upper(), "%"),
         "states": any_of(*[()] * 4, (JobState.PENDING, JobState.RUNNING), (JobState.FAILED,)),
         "labels": any_of(*[()] * 6, (("env", "test"),), (("team", "a"), ("env", "prod")), (("it's", "x"),)),
     },
@@ -408,9 +410,7 @@ class JobStoreMachine(RuleBasedStateMachine):
         where = JobFilter(**given, **({} if since is None else {since: moment}))
         after, found = None, [None] * limit
         while len(found) == limit:
-            found = self.both(
-                lambda s, after=after: s.list_jobs(kind, limit=limit, where=where, order=order, after=after)
-            )
+            found = self.both(lambda s, after=after: s.list_jobs(where, limit=limit, order=order, after=after))
             after = found and sort_key(found[-1], order)
             # What is made between two pages takes nobody from the second one, and brings nobody twice.
             if number == 0:

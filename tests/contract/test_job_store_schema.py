@@ -158,7 +158,7 @@ def test_an_earlier_job_is_found_by_its_key_its_topic_and_its_labels(earlier: Pa
         again = store.insert("bf_3", KIND, {}, actor="ann", idempotency=Idempotency("key", "digest"))
         assert again.id == "bf_1"
         for where in (JobFilter(topic="orders"), JobFilter(labels=(("env", "prod"),))):
-            assert [job.id for job in store.list_jobs(KIND, limit=9, where=where)] == ["bf_1"]
+            assert [job.id for job in store.list_jobs(where, limit=9)] == ["bf_1"]
         # Nobody wants to be told of ends before anybody could be told.
         assert store.list_unnotified(KIND, 9) == []
     finally:
@@ -196,7 +196,7 @@ def open_at_once(url: str) -> None:
         start.wait(20)
         store = open_store(url)
         try:
-            store.list_jobs(KIND, limit=1)
+            store.list_jobs(limit=1)
         finally:
             store.close()
 

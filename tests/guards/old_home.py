@@ -93,7 +93,7 @@ def make(program: Path, folder: Path) -> Record:
         small = backfill_request("first", description="an earlier one", max_rows=1000)
         ended = system.ask("POST", "/backfills", small)["id"]
         merged = system.ask("POST", "/merges", {})["id"]
-        for path in (f"/backfills/{ended}", f"/merges/{merged}"):
+        for path in (f"/jobs/{ended}", f"/jobs/{merged}"):
             record.ended[path] = system.wait_job(path, lambda shown: shown["state"] == "SUCCEEDED")
 
         system.publish(record, "second", orders=30, members=20, events=20)
@@ -128,7 +128,7 @@ def _pause_a_backfill(system: System, record: Record) -> None:
     """Publish about half of a backfill, and pause it."""
     request = backfill_request("first", description="half of it", rate_limit_messages_per_second=10)
     record.paused_backfill = system.ask("POST", "/backfills", request)["id"]
-    path = f"/backfills/{record.paused_backfill}"
+    path = f"/jobs/{record.paused_backfill}"
     system.wait_job(path, lambda shown: shown["progress"]["published"] >= REPLAYED_ROWS // 3)
     system.ask("POST", f"{path}:pause")
     shown = system.wait_job(path, lambda shown: shown["state"] == "PAUSED")

@@ -100,9 +100,9 @@ def test_a_home_of_an_older_program_goes_on_and_nothing_is_lost_or_there_twice(a
             assert {**shown["progress"], **said["progress"]} == shown["progress"]
             assert shown["finished_at"] == said["finished_at"]
         # The merge that was killed goes on by itself, the backfill when it is told to.
-        merge = system.wait_job(f"/merges/{record.half_merge}", lambda shown: shown["finished_at"] is not None)
+        merge = system.wait_job(f"/jobs/{record.half_merge}", lambda shown: shown["finished_at"] is not None)
         assert merge["state"] == "SUCCEEDED", merge
-        path = f"/backfills/{record.paused_backfill}"
+        path = f"/jobs/{record.paused_backfill}"
         paused = system.ask("GET", path)
         assert paused["state"] == "PAUSED"
         assert 0 < paused["progress"]["published"] < REPLAYED_ROWS
@@ -131,7 +131,7 @@ def test_a_home_of_an_older_program_goes_on_and_nothing_is_lost_or_there_twice(a
         assert {row["_message_id"] for row in replayed} == record.ids("orders", phase="first")
 
         merge_id = system.ask("POST", "/merges", {})["id"]
-        merge = system.wait_job(f"/merges/{merge_id}", lambda shown: shown["finished_at"] is not None)
+        merge = system.wait_job(f"/jobs/{merge_id}", lambda shown: shown["finished_at"] is not None)
         assert merge["state"] == "SUCCEEDED", merge
         check_reporting(system, record)
         told = {("backfill.succeeded", record.paused_backfill), ("merge.succeeded", record.half_merge)}

@@ -133,7 +133,7 @@ def test_a_worker_killed_during_a_backup_and_one_during_a_backfill_lose_nothing(
         backfill = http.post("/backfills", json=asked).raise_for_status().json()
 
         def look() -> dict:
-            return http.get(f"/backfills/{backfill['id']}").raise_for_status().json()
+            return http.get(f"/jobs/{backfill['id']}").raise_for_status().json()
 
         # Whichever worker has the task: one of the two that are killed has it.
         for place, published in enumerate((500, 4_000)):

@@ -39,6 +39,7 @@ def test_a_token_gives_back_where_its_page_ended():
         (JobFilter((JobState.RUNNING,), "orders"), ""),
         (JobFilter((JobState.RUNNING,), labels=(("team", "shop"),)), ""),
         (JobFilter((JobState.RUNNING,), created_since=JANUARY), ""),
+        (JobFilter((JobState.RUNNING,), kinds=("merge",)), ""),
         (RUNNING, "id asc"),
         (RUNNING, "topic"),
     ],

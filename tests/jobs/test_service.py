@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import pytest
 
+from jobs.collection import JobCollection
 from jobs.driver import run_driver
 from jobs.folder import JobFolder, Outcome
 from jobs.inbox_items import InboxItem, error_message
@@ -90,14 +91,14 @@ class SumService(JobService[Sum]):
             ),
         )
 
-    def _show(self, job: Job) -> Sum:
+    def show(self, job: Job) -> Sum:
         return Sum.from_job(job)
 
     def _require(self, principal: Principal, job: Job | None) -> None:
         principal.require(RUN)
 
     def _list_waiting(self) -> list[InboxItem]:
-        failed = self._store.list_jobs(SUM.name, limit=9, where=JobFilter((JobState.FAILED,)))
+        failed = self._store.list_jobs(JobFilter((JobState.FAILED,), kinds=(SUM.name,)), limit=9)
         return [
             InboxItem("failure", job.kind, job.id, job.state, None, job.created_by, None, error_message(job))
             for job in failed
@@ -150,13 +151,15 @@ def test_a_job_of_a_new_kind_is_created_run_listed_and_watched(service, reach, s
     made = service.create([1, 2], principal=ANN)
     assert made.id.startswith("sm_")
     done = reach(made.id, JobState.SUCCEEDED)
-    page = service.list_jobs(ListRequest(where=JobFilter((JobState.SUCCEEDED,))), principal=READER)
+    succeeded = JobFilter((JobState.SUCCEEDED,), kinds=(SUM.name,))
+    page = JobCollection(store, [service]).list_jobs(ListRequest(where=succeeded), principal=READER)
     assert (page.jobs, page.next_page_token) == ([done], None)
     assert service.list_active(principal=READER) == []
     changes = service.watch(made.id, principal=READER)
     assert changes.shown == done
     assert [event.what for event in changes.events] == ["created", "PENDING -> RUNNING", "RUNNING -> SUCCEEDED"]
-    assert service.list_events(made.id, principal=READER, after=changes.events[-2].number) == [changes.events[-1]]
+    later = service.watch(made.id, principal=READER, after=changes.events[-2].number)
+    assert later.events == [changes.events[-1]]
     assert service.read_log(made.id, principal=READER).is_last
     news = describe_news(store.get(made.id), SUM)
     assert (news["type"], news["data"]["numbers"], "topic" in news["data"]) == ("sum.succeeded", 2, False)
@@ -165,9 +168,9 @@ def test_a_job_of_a_new_kind_is_created_run_listed_and_watched(service, reach, s
 
 
 @pytest.mark.parametrize(("asked", "shown"), [(-1, 1), (0, 1), (1, 1), (2, 2), (3, 3), (9, 3)])
-def test_a_page_has_as_many_jobs_as_are_asked_for_and_one_at_least(service, asked, shown):
+def test_a_page_has_as_many_jobs_as_are_asked_for_and_one_at_least(service, store, asked, shown):
     made = [service.create([number], principal=ANN).id for number in range(3)]
-    page = service.list_jobs(ListRequest(page_size=asked), principal=READER)
+    page = JobCollection(store, [service]).list_jobs(ListRequest(page_size=asked), principal=READER)
     assert [job.id for job in page.jobs] == made[::-1][:shown]
     assert (page.next_page_token is None) == (shown == 3)
 
@@ -237,7 +240,8 @@ def test_a_service_shows_its_own_kind_and_what_a_caller_may_see(service: SumServ
             call(other.id, principal=ANN)
     with pytest.raises(ForbiddenError):
         service.cancel("sm_nobody", principal=READER)
+    jobs = JobCollection(store, [service])
     with pytest.raises(ForbiddenError):
-        service.list_jobs(principal=Principal("nobody", frozenset()))
+        jobs.list_jobs(ListRequest(), principal=Principal("nobody", frozenset()))
     with pytest.raises(RequestInvalidError):
-        service.list_jobs(ListRequest(order_by="colour"), principal=READER)
+        jobs.list_jobs(ListRequest(order_by="colour"), principal=READER)

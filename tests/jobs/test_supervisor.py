@@ -18,7 +18,7 @@ from backup.compaction.kind import COMPACTION
 from jobs.folder import Control, JobFolder, JobFolders, Outcome
 from jobs.kinds import JobKind
 from jobs.launcher import Launch, _Processes
-from jobs.store import JobStore
+from jobs.store import JobFilter, JobStore
 from jobs.supervisor import JobSupervisor
 from model.errors import CheckpointCorruptError
 from model.job import JobState, new_job_id
@@ -286,5 +286,5 @@ def test_records_of_jobs_that_schedules_make_for_years_go_after_months(store, tm
     for days, left in ((119, 3), (121, 1 if is_forgotten else 3)):
         monkeypatch.setattr(store._database, "now", lambda _, days=days: datetime.now(UTC) + timedelta(days=days))
         supervisor._clean()
-        assert len(store.list_jobs("merge", limit=9)) == left
+        assert len(store.list_jobs(JobFilter(kinds=("merge",)), limit=9)) == left
     assert (MERGE.is_forgotten, COMPACTION.is_forgotten, BACKFILL.is_forgotten) == (True, True, False)

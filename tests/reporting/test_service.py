@@ -133,7 +133,7 @@ def test_what_its_driver_found_is_shown_and_in_the_history(yard: Yard, reach: An
     ]
     assert failed.error is not None
     assert failed.error.code == "audit_failed"
-    history = [(event.actor, event.what, event.why) for event in yard.service.list_events(made.id, principal=ANN)]
+    history = [(event.actor, event.what, event.why) for event in yard.service.watch(made.id, principal=ANN).events]
     assert ("driver", "orders merged", "orders: 3 keys staged, 2 newer, 1 partitions") in history
     assert ("driver", "returns failed", "returns: a key has more than one row") in history
     # A look that finds nothing new writes nothing.
@@ -182,7 +182,7 @@ def test_who_may_only_look_or_plan_can_not_merge(yard: Yard) -> None:
         lambda: yard.service.cancel(real.id, principal=planner),
         lambda: yard.service.cancel(dry.id, principal=reader),
         lambda: yard.service.get(real.id, principal=runner),
-        lambda: yard.service.list_jobs(principal=runner),
+        lambda: yard.service.list_active(principal=runner),
     ]
     for call in calls:
         with pytest.raises(ForbiddenError):

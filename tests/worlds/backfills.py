@@ -107,11 +107,11 @@ class House:
         return backfill_id
 
     def lift_limit(self, backfill_id: str) -> None:
-        answer = self.client.patch(f"/backfills/{backfill_id}", json={"rate_limit_messages_per_second": None})
+        answer = self.client.patch(f"/jobs/{backfill_id}", json={"rate_limit_messages_per_second": None})
         assert answer.status_code == 200, answer.text
 
     def show(self, backfill_id: str) -> dict[str, Any]:
-        shown: dict[str, Any] = self.client.get(f"/backfills/{backfill_id}").json()
+        shown: dict[str, Any] = self.client.get(f"/jobs/{backfill_id}").json()
         return shown
 
     def wait(self, backfill_id: str, is_there: Callable[[dict[str, Any]], bool], why: str) -> dict[str, Any]:
@@ -175,7 +175,7 @@ class Office(House):
         self.key = keys["ann"]
 
     def do(self, backfill_id: str, verb: str, **content: Any) -> dict[str, Any]:
-        answer = self.client.post(f"/backfills/{backfill_id}:{verb}", **content)
+        answer = self.client.post(f"/jobs/{backfill_id}:{verb}", **content)
         assert answer.status_code == 200, answer.text
         shown: dict[str, Any] = answer.json()
         return shown

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from jobs.store import JobStore, open_store
+from jobs.store import JobFilter, JobStore, open_store
 from jobs.store.tables import (
     APPROVALS,
     AUDIT,
@@ -88,7 +88,7 @@ def opened_world(url: str) -> Iterator[World]:
 
 def state_of(store: Store) -> list[Any]:
     """Return everything that can be read of a store, history by history."""
-    jobs = [*store.list_jobs("backfill", limit=999), *store.list_jobs("merge", limit=999)]
+    jobs = store.list_jobs(JobFilter(kinds=("backfill", "merge")), limit=1998)
     streams = store.list_streams()
     counts = store.count_jobs(("published", "failed"))
     return [

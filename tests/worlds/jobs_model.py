@@ -186,8 +186,8 @@ class JobsModel:
     def find_ends(self, job_ids: Sequence[str]) -> dict[str, datetime | None]:
         return {job_id: self.jobs[job_id].job.finished_at for job_id in job_ids if job_id in self.jobs}
 
-    def list_jobs(self, kind, *, limit, where=EVERY_JOB, order=(), after=None) -> list[Job]:
-        found = [kept.job for kept in self._of(kind) if _matches(kept.job, where)]
+    def list_jobs(self, where=EVERY_JOB, *, limit, order=(), after=None) -> list[Job]:
+        found = [kept.job for kept in self.jobs.values() if _matches(kept.job, where)]
         parts = (
             [*order] if any(part.field == "id" for part in order) else [*order, SortOrder("id", descending=True)]
         )
@@ -461,7 +461,10 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 
 def _matches(job: Job, where: JobFilter) -> bool:
     return (
-        (not where.states or job.state in where.states)
+        (not where.kinds or job.kind in where.kinds)
+        and (not where.states or job.state in where.states)
+        and where.created_by in {None, job.created_by}
+        and job.id.startswith(where.id_prefix)
         and where.topic in {None, job.request.get("topic", "")}
         and all(job.labels.get(name) == value for name, value in where.labels)
         and (where.created_since is None or job.created_at >= where.created_since)

@@ -17,7 +17,7 @@ The types of entries and webhooks are stable: programs can rely on them. The fie
 are for people, and so are the texts in the log. These texts may change."""
 HISTORIES: Final = """\
 `GET /events` returns entries of all objects or of one object, and `GET /streams/{name}/events` the entries of a
-stream. `GET /backfills/{id}/events` and the same calls for merges and compactions return the entries of a job. An
+stream. `GET /events?object=ID` with the id of a job returns the entries of the job. An
 entry has one of these types."""
 WEBHOOKS: Final = """\
 Refeed sends a signed webhook to `REFEED_NOTIFY_URL` when a job has ended and when a job waits for a person

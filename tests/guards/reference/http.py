@@ -31,7 +31,7 @@ def render_http() -> str:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             by_resource[operation["tags"][0]].append((f"{method.upper()} {path}", operation))
-            if operation["operationId"] == "changeBackfill":
+            if operation["operationId"] == "changeJob":
                 usual = {status: operation["responses"][status]["description"] for status in COMMON}
     usual["422"] = "The request is not valid. `errors` lists every violation."
     resources = {name: sorted(found, key=_place) for name, found in sorted(by_resource.items())}

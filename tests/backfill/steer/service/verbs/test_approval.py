@@ -73,7 +73,7 @@ def test_an_approval_of_fewer_rows_than_are_selected_does_not_hold(
     wait_until(lambda: service.get(made.id, principal=ANN).state is JobState.PAUSED, "the driver has paused")
     waiting = service.get(made.id, principal=ANN)
     assert waiting.approval == {"required": True, "above_rows": 29, "rows": 31, "by": None, "at": None}
-    said = service.list_events(made.id, principal=ANN)[-1]
+    said = service.watch(made.id, principal=ANN).events[-1]
     assert (said.actor, said.what) == ("driver", "RUNNING -> PAUSED")
     assert said.why == "31 rows are selected. A backfill with more than 30 rows needs an approval."
     with pytest.raises(ApprovalRequiredError, match="more than 30 rows"):
@@ -81,7 +81,7 @@ def test_an_approval_of_fewer_rows_than_are_selected_does_not_hold(
     again = service.approve(made.id, principal=BOB)
     assert again.state is JobState.RUNNING
     assert not hold(folder_of(made.id), 1, 31)
-    assert [e.why for e in service.list_events(made.id, principal=ANN) if e.what == "approved"] == [
+    assert [e.why for e in service.watch(made.id, principal=ANN).events if e.what == "approved"] == [
         "30 rows",
         "31 rows",
     ]

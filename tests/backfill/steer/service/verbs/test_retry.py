@@ -63,7 +63,7 @@ def test_some_dead_letters_are_sent_again_by_row_or_by_code(service, ended, rows
     service.retry(job_id, principal=ANN, only="failed", code="gave_up")
     run = folder.read_specification()["run"]
     assert (run["only"], run["rows"]) == ("failed", [4, 9])
-    assert service.list_events(job_id, principal=ANN)[-1].why == "retried, only failed, 2 of 3"
+    assert service.watch(job_id, principal=ANN).events[-1].why == "retried, only failed, 2 of 3"
     service.cancel(job_id, principal=ANN)
     service.retry(job_id, principal=ANN, only="failed", rows=[9, 20])
     assert folder.read_specification()["run"]["rows"] == [9, 20]

@@ -42,7 +42,7 @@ def test_a_revert_deletes_the_backfill_s_rows_until_they_are_merged(open_service
     reverted = service.revert(job_id, principal=ANN)
     assert staging.rows == {"bf_other": [7]}
     assert (reverted.verification["state"], reverted.verification["landed"]) == ("incomplete", 0)
-    *_, done, counted = service.list_events(job_id, principal=ANN)
+    *_, done, counted = service.watch(job_id, principal=ANN).events
     assert (done.actor, done.what, done.why) == ("key:ann", "reverted", "3 rows deleted from staging")
     assert counted.what == "verification incomplete"
     assert (reverted.revert["by"], reverted.revert["rows"]) == ("key:ann", 3)
@@ -63,7 +63,7 @@ def test_a_revert_is_in_the_history_whatever_comes_of_counting_what_is_left(
     monkeypatch.setattr(service._verifier, "verify", fail)
     with pytest.raises(WarehouseError):
         service.revert(job_id, principal=ANN)
-    assert service.list_events(job_id, principal=ANN)[-1].what == "reverted"
+    assert service.watch(job_id, principal=ANN).events[-1].what == "reverted"
     for half in (
         AlreadyMergedError("A merge ran while 1 rows were deleted.", deleted=1),
         RevertIncompleteError("1 rows are deleted; staging.other may have more.", deleted=1),
@@ -71,5 +71,5 @@ def test_a_revert_is_in_the_history_whatever_comes_of_counting_what_is_left(
         monkeypatch.setattr(service._verifier, "delete_rows", Mock(side_effect=half))
         with pytest.raises(type(half)):
             service.revert(job_id, principal=ANN)
-        last = service.list_events(job_id, principal=ANN)[-1]
+        last = service.watch(job_id, principal=ANN).events[-1]
         assert (last.what, last.why) == ("reverted in part", half.message)

@@ -109,7 +109,7 @@ def test_a_new_rate_reaches_what_runs(service: BackfillService, running: str, fo
     lifted = service.change(running, {"rate_limit_messages_per_second": None, "labels": {"a": "b"}}, principal=ANN)
     assert (lifted.rate_limit_messages_per_second, lifted.labels) == (None, {"a": "b"})
     assert folder_of(running).read_control() == Control(1, Order.PAUSE)
-    assert service.list_events(running, principal=ANN)[-1].what == (
+    assert service.watch(running, principal=ANN).events[-1].what == (
         "changed labels, rate_limit_messages_per_second"
     )
 

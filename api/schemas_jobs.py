@@ -1,21 +1,18 @@
-"""Compactions as a resource: listed, shown, watched, cancelled and retried; schedules create them."""
+"""The JSON shape of a job of any kind, as OpenAPI shows it, and that of a compaction."""
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
-from api.answers import service_of
-from api.job_routes import JobResource, add_job_routes, add_retry_route
-from api.listing import merge_listing
-from api.schemas_merges import MergeError
-from backup.compaction.kind import COMPACTION
+from api.schemas_backfills import BackfillOut
+from api.schemas_merges import MergeError, MergeOut
 from model.job import JobState
 
-router: Final = APIRouter(tags=["compactions"])
+JobKindName = Literal["backfill", "merge", "compaction"]
 _EXAMPLE: Final[dict[str, Any]] = {
     "id": "cp_01K0ABCDEFGHJKMNPQRSTVWXYZ",
+    "kind": "compaction",
     "state": "SUCCEEDED",
     "tables": ["archive", "staging.orders"],
     "files_removed": {"archive": 812, "staging.orders": 40},
@@ -35,6 +32,7 @@ class CompactionOut(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     id: str = Field(description="The compaction's id, which begins with `cp_`.")
+    kind: Literal["compaction"] = Field(description="The kind of the job.")
     state: JobState = Field(description="The compaction's state.")
     tables: list[str] = Field(description="The tables to compact: `archive`, or a table as dataset.table.")
     files_removed: dict[str, int] = Field(
@@ -52,12 +50,12 @@ class CompactionOut(BaseModel):
     etag: str
 
 
-COMPACTIONS: Final = JobResource(
-    COMPACTION,
-    service=service_of(lambda services: services.compactions),
-    listing=merge_listing,
-    cancel="Cancel a compaction. Compacted files stay compacted.",
-    shape=CompactionOut,
-)
-add_job_routes(router, COMPACTIONS)
-add_retry_route(router, COMPACTIONS, "The compaction has not ended, or all its tables are compacted.")
+class JobOut(RootModel[Annotated[BackfillOut | MergeOut | CompactionOut, Field(discriminator="kind")]]):
+    """One job. `kind` says which fields it has."""
+
+
+class JobPage(BaseModel):
+    """A page of jobs."""
+
+    jobs: list[JobOut]
+    next_page_token: str | None

@@ -1,0 +1,227 @@
+"""Jobs of every kind as one resource: listed, shown, changed, watched, and steered by one route a verb."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query, Response
+from fastapi.responses import StreamingResponse
+
+from api.answers import (
+    CHANGED,
+    INVALID,
+    Caller,
+    ExpectedVersions,
+    Jobs,
+    Standing,
+    Stopping,
+    problems,
+    shown,
+    versioned,
+)
+from api.listing import LIST_INVALID, JobListParameters
+from api.schemas_backfills import BackfillChange, BackfillRetry
+from api.schemas_jobs import JobOut, JobPage
+from api.watching import (
+    LOG_ANSWER,
+    WATCH_ANSWER,
+    After,
+    Follow,
+    LastEventId,
+    Tail,
+    answer_changes,
+    answer_log,
+)
+from backfill.steer.kind import BACKFILL
+from jobs.log import DEFAULT_TAIL_BYTES
+from model.errors import RequestInvalidError
+
+router: Final = APIRouter(tags=["jobs"])
+_UNKNOWN: Final = "There is no such job."
+_WAREHOUSE_FAILED: Final = "The warehouse returned an error."
+# What each action does, when it conflicts with the job's state, and the meanings of its other statuses.
+_ACTIONS: Final[Mapping[str, tuple[str, str, Mapping[str, str]]]] = {
+    "pause": (
+        "Pause a backfill until `:resume`. Refeed can still publish up to `in_flight_at_most` messages.",
+        "The backfill has ended or is being cancelled.",
+        {},
+    ),
+    "resume": (
+        "Resume a paused backfill. After a canary, the backfill now publishes all other messages.",
+        "The backfill has ended, is being cancelled, or needs an approval.",
+        {},
+    ),
+    "cancel": (
+        (
+            "Cancel a job. What it has done stays. After the answer, a backfill can still publish up to "
+            "`in_flight_at_most` messages. A merge merges its current source completely or not at all."
+        ),
+        "The job has ended.",
+        {},
+    ),
+    "approve": (
+        "Approve a backfill with many rows. The creator of a backfill can't approve it.",
+        "The backfill does not need an approval.",
+        {},
+    ),
+    "revert": (
+        (
+            "Delete a backfill's rows from the staging table of its target topic. If a merge has already read the "
+            "rows, the call fails."
+        ),
+        "The backfill has not ended, its staging table is unknown, or a merge has already read its rows.",
+        {"s502": _WAREHOUSE_FAILED},
+    ),
+}
+_NO_ACTION: Final = "The status is also 409 if jobs of this kind do not have the action."
+
+JobId = Annotated[
+    str,
+    Path(
+        description="The job's id. It begins with `bf_` for a backfill, `mg_` for a merge, or `cp_` for a "
+        "compaction.",
+        examples=["bf_01K0ABCDEFGHJKMNPQRSTVWXYZ"],
+    ),
+]
+
+
+@router.get("/jobs", operation_id="listJobs", response_model=JobPage, responses=problems(s422=LIST_INVALID))
+def list_jobs(jobs: Jobs, caller: Caller, parameters: Annotated[JobListParameters, Query()]) -> Any:
+    """List jobs of every kind. By default the newest is first."""
+    kinds: Sequence[str] = parameters.kind or [service.kind.name for service in jobs]
+    page = jobs.list_jobs(parameters.request(*kinds), principal=caller)
+    return {"jobs": [job.to_json() for job in page.jobs], "next_page_token": page.next_page_token}
+
+
+@router.get(
+    "/jobs/{job_id}:watch",
+    operation_id="watchJob",
+    response_class=StreamingResponse,
+    responses={**WATCH_ANSWER, **problems(s404=_UNKNOWN, s422=INVALID)},
+)
+async def watch_job(
+    job_id: JobId,
+    jobs: Jobs,
+    caller: Standing,
+    stopping: Stopping,
+    *,
+    after: After = 0,
+    last_event_id: LastEventId = None,
+) -> StreamingResponse:
+    """Follow the history and progress of a job live until the job ends."""
+    service = jobs.find(job_id)
+    return await answer_changes(service, job_id, caller, stopping, after=after, last_event_id=last_event_id)
+
+
+@router.get(
+    "/jobs/{job_id}/logs",
+    operation_id="readJobLogs",
+    response_class=StreamingResponse,
+    responses={**LOG_ANSWER, **problems(s404=_UNKNOWN, s422=INVALID)},
+)
+async def read_job_logs(
+    job_id: JobId,
+    jobs: Jobs,
+    caller: Standing,
+    stopping: Stopping,
+    *,
+    tail: Tail = DEFAULT_TAIL_BYTES,
+    follow: Follow = False,
+) -> StreamingResponse:
+    """Show the last lines of the driver's log. With `follow`, continue with new lines."""
+    return await answer_log(jobs.find(job_id), job_id, caller, stopping, tail=tail, follow=follow)
+
+
+def _add_action(verb: str, about: str, conflict: str, meanings: Mapping[str, str]) -> None:
+    @router.post(
+        f"/jobs/{{job_id}}:{verb}",
+        operation_id=f"{verb}Job",
+        name=f"{verb}_job",
+        response_model=JobOut,
+        responses=versioned(
+            s404=_UNKNOWN, s409=f"{conflict} {_NO_ACTION}", s412=CHANGED, s422=INVALID, **meanings
+        ),
+        description=about,
+    )
+    def act_on_job(
+        job_id: JobId, response: Response, jobs: Jobs, caller: Caller, versions: ExpectedVersions
+    ) -> Any:
+        act = jobs.find_verb(job_id, verb)
+        return shown(act(job_id, principal=caller, versions=versions), response)
+
+
+for _verb, _action in _ACTIONS.items():
+    _add_action(_verb, *_action)
+
+
+@router.post(
+    "/jobs/{job_id}:retry",
+    operation_id="retryJob",
+    response_model=JobOut,
+    responses=versioned(
+        s404=_UNKNOWN,
+        s409="The job has not ended, or has done everything. For a backfill, the status is also 409 if another "
+        "backfill publishes some of the same messages, or if Refeed can't find out which messages are missing.",
+        s412=CHANGED,
+        s422=INVALID,
+        s502=_WAREHOUSE_FAILED,
+    ),
+)
+def retry_job(
+    job_id: JobId,
+    response: Response,
+    jobs: Jobs,
+    caller: Caller,
+    versions: ExpectedVersions,
+    *,
+    body: BackfillRetry | None = None,
+) -> Any:
+    """Continue an ended job. Finished work is not repeated. A backfill keeps its selected messages.
+
+    The body chooses messages of a backfill. Without it, a retry sends all that are not published yet.
+    """
+    retry = jobs.find_verb(job_id, "retry")
+    chosen = {} if body is None else body.model_dump(exclude_defaults=True)
+    if chosen and jobs.find(job_id).kind is not BACKFILL:
+        message = "Only a backfill has messages that a retry can choose."
+        raise RequestInvalidError.of("choice_invalid", message, f"/{next(iter(chosen))}")
+    return shown(retry(job_id, principal=caller, versions=versions, **chosen), response)
+
+
+# After those with a verb or a part after the id: its path would take the verb for a part of the id.
+@router.get(
+    "/jobs/{job_id}",
+    operation_id="getJob",
+    response_model=JobOut,
+    responses=versioned(s404=_UNKNOWN, s422=INVALID),
+)
+def get_job(job_id: JobId, response: Response, jobs: Jobs, caller: Caller) -> Any:
+    """Show a job, with figures that are at most one second old."""
+    return shown(jobs.find(job_id).get(job_id, principal=caller), response)
+
+
+@router.patch(
+    "/jobs/{job_id}",
+    operation_id="changeJob",
+    response_model=JobOut,
+    responses=versioned(
+        s404=_UNKNOWN,
+        s409=f"The backfill has ended, so its rate limit can't change. {_NO_ACTION}",
+        s412=CHANGED,
+        s422=INVALID,
+    ),
+)
+def change_job(
+    job_id: JobId,
+    body: BackfillChange,
+    response: Response,
+    *,
+    jobs: Jobs,
+    caller: Caller,
+    versions: ExpectedVersions,
+) -> Any:
+    """Change the rate limit, the description or the labels of a backfill.
+
+    A running backfill uses a new rate limit within one second.
+    """
+    change = jobs.find_verb(job_id, "change")
+    return shown(change(job_id, body, principal=caller, versions=versions), response)

@@ -1,0 +1,126 @@
+"""Jobs of every kind as one resource: one list, one place for each job, and the places of before."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from model.job import JobState, new_job_id
+from tests.api.backfills import api, assert_problem, paused
+
+__all__ = ["api"]
+NOBODY = "00000000000000000000000000"
+MERGE = {"source": None, "since": None, "dry_run": False, "sources": ["orders"]}
+PATCHED = {"json": {"description": "x"}}
+
+
+def make(api: Any, kind: str) -> str:
+    """A job that nobody launches."""
+    prefix, request = {"merge": ("mg", MERGE), "compaction": ("cp", {"tables": ["archive"]})}[kind]
+    made = api.store.insert(new_job_id(prefix), kind, request, actor="key:ann", state=JobState.PAUSED)
+    return str(made.id)
+
+
+def ids(answer: httpx.Response) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    return [job["id"] for job in answer.json()["jobs"]]
+
+
+def test_jobs_of_all_kinds_are_one_list_in_one_order(client: httpx.Client, api: Any) -> None:
+    first, merge, last = paused(client)["id"], make(api, "merge"), make(api, "compaction")
+    newest = client.get("/jobs", params={"page_size": 2}).json()
+    assert [(job["id"], job["kind"]) for job in newest["jobs"]] == [(last, "compaction"), (merge, "merge")]
+    token = {"page_size": 2, "page_token": newest["next_page_token"]}
+    assert ids(client.get("/jobs", params=token))[0] == first
+    assert ids(client.get("/jobs", params={"order_by": "id desc", "page_size": 1})) == [merge]
+    assert ids(client.get("/jobs", params={"kind": ["backfill", "compaction"], "page_size": 2})) == [last, first]
+    for kind, found in (("merge", merge), ("compaction", last)):
+        one = client.get("/jobs", params={"kind": kind, "created_by": "key:ann", "page_size": 1})
+        assert ids(one) == [found]
+        assert_problem(client.get("/jobs", params={**token, "kind": kind}), 422, "request_invalid")
+    assert ids(client.get("/jobs", params={"id_prefix": merge[:-1]})) == [merge]
+    assert ids(client.get("/jobs", params={"id_prefix": merge[:-1].swapcase()})) == []
+    assert ids(client.get("/jobs", params={"created_by": "key:nobody"})) == []
+
+
+@pytest.mark.parametrize("kind", ["backfill", "merge", "compaction"])
+def test_a_job_of_any_kind_is_read_and_steered_at_one_place(client: httpx.Client, api: Any, kind: str) -> None:
+    job_id = paused(client)["id"] if kind == "backfill" else make(api, kind)
+    shown = client.get(f"/jobs/{job_id}")
+    assert (shown.json()["kind"], shown.json()["state"]) == (kind, "PAUSED")
+    assert shown.headers["etag"] == shown.json()["etag"]
+    assert client.get(f"/jobs/{job_id}/logs").status_code == 200
+    stale = client.post(f"/jobs/{job_id}:cancel", headers={"If-Match": '"99"'})
+    assert_problem(stale, 412, "job_changed")
+    cancelled = client.post(f"/jobs/{job_id}:cancel", headers={"If-Match": shown.headers["etag"]})
+    assert (cancelled.status_code, cancelled.json()["state"]) == (200, "CANCELLED")
+    with client.stream("GET", f"/jobs/{job_id}:watch") as watched:
+        assert "event: end" in list(watched.iter_lines())
+    assert client.post(f"/jobs/{job_id}:retry").json()["state"] == "PENDING"
+
+
+@pytest.mark.parametrize(("prefix", "kind"), [("bf", "backfill"), ("mg", "merge"), ("cp", "compaction")])
+def test_what_is_not_there_is_named_by_its_kind(client: httpx.Client, prefix: str, kind: str) -> None:
+    problem = assert_problem(client.get(f"/jobs/{prefix}_{NOBODY}"), 404, "job_not_found")
+    assert problem["detail"] == f"There is no {kind} {prefix}_{NOBODY}."
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "revert", "approve", "change"])
+@pytest.mark.parametrize("kind", ["merge", "compaction"])
+def test_what_a_kind_can_not_do_is_a_conflict_that_says_what_it_can(client, api, kind, verb):
+    path = f"/jobs/{make(api, kind)}"
+    answer = client.patch(path, **PATCHED) if verb == "change" else client.post(f"{path}:{verb}")
+    detail = assert_problem(answer, 409, "job_state_conflict")["detail"]
+    assert detail == f"A {kind} does not have the action {verb}. Its actions are: cancel, retry."
+
+
+def test_a_retry_chooses_messages_of_a_backfill_alone(client: httpx.Client, api: Any) -> None:
+    path = f"/jobs/{make(api, 'merge')}"
+    client.post(f"{path}:cancel")
+    problem = assert_problem(client.post(f"{path}:retry", json={"only": "failed"}), 422, "request_invalid")
+    assert problem["errors"][0]["pointer"] == "/only"
+    assert client.post(f"{path}:retry", json={"only": "all"}).json()["state"] == "PENDING"
+
+
+@pytest.mark.parametrize(
+    ("method", "former", "place"),
+    [
+        ("GET", "/merges", "/jobs?kind=merge"),
+        ("GET", "/compactions?state=FAILED&state=PAUSED", "/jobs?kind=compaction&state=FAILED&state=PAUSED"),
+        ("GET", "/merges/mg_1", "/jobs/mg_1"),
+        ("GET", "/merges/mg_1%2F..%3Fx%0d", "/jobs/mg_1/..%3Fx%0D"),
+        ("GET", "/merges/mg_1/events?after=3", "/events?object=mg_1&after=3"),
+        ("POST", "/compactions/cp_1:retry", "/jobs/cp_1:retry"),
+        ("PATCH", "/backfills/bf_1", "/jobs/bf_1"),
+        ("GET", "/backfills/bf_1:watch?after=3", "/jobs/bf_1:watch?after=3"),
+        ("GET", "/backfills/bf_1/logs?tail=9&follow=true", "/jobs/bf_1/logs?tail=9&follow=true"),
+        ("GET", "/backfills/bf_1/events", "/events?object=bf_1"),
+        *[
+            ("POST", f"/backfills/bf_1:{verb}", f"/jobs/bf_1:{verb}")
+            for verb in ("pause", "resume", "cancel", "retry", "revert", "approve")
+        ],
+    ],
+)
+def test_a_former_place_points_to_the_one_of_today(client, api, method, former, place):
+    before = len(api.audit())
+    answer = client.request(method, former)
+    assert (answer.status_code, answer.headers["location"]) == (308, place)
+    assert len(api.audit()) == before
+
+
+def test_a_client_that_follows_does_at_a_former_place_what_it_did(client: httpx.Client, api: Any) -> None:
+    made = paused(client)
+    headers = {"If-Match": made["etag"]}
+    changed = client.patch(f"/backfills/{made['id']}", **PATCHED, headers=headers, follow_redirects=True)
+    assert changed.json()["description"] == "x"
+    cancelled = client.post(f"/backfills/{made['id']}:cancel", follow_redirects=True)
+    assert cancelled.json()["state"] == "CANCELLED"
+    assert [line.action for line in api.audit()[-2:]] == ["changeJob", "cancelJob"]
+    assert client.get(f"/backfills/{made['id']}").json()["id"] == made["id"]
+
+
+def test_a_former_place_is_nobody_s_without_a_key(start_api: Any) -> None:
+    api = start_api()
+    api.make_key("backfills.read", name="first")
+    with api.client() as nobody:
+        assert nobody.post(f"/backfills/bf_{NOBODY}:cancel").status_code == 401
