@@ -89,7 +89,7 @@ def list_updates(name: StreamName, updates: Updates, caller: Caller) -> Any:
 )
 def roll_back_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any:
     """Roll an update back: the old release runs the stream again."""
-    return updates.roll_back(update_id, principal=caller)
+    return updates.revert(update_id, principal=caller)
 
 
 @router.get(

@@ -42,8 +42,9 @@ _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
     ),
     (STREAMS_OPERATE,): (
         "attachTopic detachTopic launchStream changeStream drainStream cancelStream createSnapshot deleteSnapshot "
-        "rollBackStream updateStream rollBackUpdate"
+        "rollBackStream updateStream"
     ),
+    (STREAMS_OPERATE, ROLLOUTS_APPLY): "rollBackUpdate",
     (PLAN, STREAMS_OPERATE, RUN): "launchTemplate",
     _SEE_APPROVALS: "listApprovals getApproval",
     (STREAMS_OPERATE, SCHEDULES_APPLY): "approveApproval rejectApproval",
@@ -81,6 +82,7 @@ _WHEN: Final[Mapping[str, str]] = {
     "removeManifest": "The caller needs `schedules.apply` for a schedule, or `rollouts.apply` for a rollout.",
     "runSchedule": "The caller also needs the scopes that the schedule's job needs.",
     "pruneManifests": "As for the removal of each of the manifests.",
+    "rollBackUpdate": "An update that a manifest requested needs `rollouts.apply`, any other `streams.operate`.",
     "openSession": "The caller must send a key.",
 }
 

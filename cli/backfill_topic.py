@@ -11,7 +11,9 @@ from backfill.plan.create import BackfillCreate
 from cli.api import open_api
 from cli.backfill_view import plan_lines, query_lines
 from cli.flags import read_given, takes_fields
+from cli.guesses import check_guess
 from cli.invocation import HomeGroup
+from cli.jobs import BACKFILL
 from cli.moments import parse_moment
 from cli.options import JsonOption, WatchOption, YesOption
 from cli.terminal import ExitCode, confirm, err, out, print_json
@@ -40,9 +42,12 @@ class TopicGroup(HomeGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command of the first word, and the other words."""
         is_topic = args[0] not in self.commands and not args[0].startswith("-")
-        return (
-            (args[0], self.get_command(ctx, TOPIC), args[1:]) if is_topic else super().resolve_command(ctx, args)
-        )
+        if is_topic:
+            # With a range, even a topic called "list" is a topic.
+            if "--from" not in args:
+                check_guess(["backfill", args[0]], self.list_commands(ctx))
+            return args[0], self.get_command(ctx, TOPIC), args[1:]
+        return super().resolve_command(ctx, args)
 
 
 @takes_fields(BackfillCreate, FLAGS, help_texts={"parameters": "A parameter of --where."})
@@ -90,13 +95,10 @@ def replay_topic(
             return
         if not yes:
             confirm(f"Publish {' and '.join(_render_amount(plan) for _, plan in planned)}?")
-        # Imported late: this module's command belongs to that one's group.
-        from cli.backfill import commands
-
         for asked, plan in planned:
             quoted = {**asked, "plan_id": plan["plan_id"]}
             backfill = api.backfills.create(quoted, idempotency_key=str(uuid4()))
-            commands.finish(api, backfill, watch=watch, as_json=as_json)
+            BACKFILL.finish(api, backfill, watch=watch, as_json=as_json)
 
 
 def _plan(api: "RefeedApi", wanted: dict[str, Any], siblings: list[str], *, exact: bool) -> _Planned:

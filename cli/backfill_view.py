@@ -117,7 +117,7 @@ def next_command(backfill: Mapping[str, Any]) -> str | None:
 
     Example:
         >>> next_command({"id": "bf_1", "state": "PAUSED"})
-        'refeed backfill resume bf_1'
+        'refeed resume bf_1'
     """
     state, code = JobState(backfill["state"]), (backfill.get("error") or {}).get("code")
     if waits_for_approval(backfill):
@@ -136,7 +136,8 @@ def next_command(backfill: Mapping[str, Any]) -> str | None:
         return None
     if verb == "retry" and code == "messages_failed":
         verb = "dead-letters"
-    return f"refeed backfill {verb} {backfill['id']}"
+    group = "backfill " if verb in {"missing", "dead-letters"} else ""
+    return f"refeed {group}{verb} {backfill['id']}"
 
 
 def waits_for_approval(backfill: Mapping[str, Any]) -> bool:
@@ -267,7 +268,7 @@ def _render_revert(backfill: Mapping[str, Any]) -> str:
     if reverted := backfill.get("revert"):
         at = _whole_seconds(reverted["at"])
         return f"by {reverted['by']} at {at}, {reverted['rows']:,} rows deleted from staging"
-    return find_revert_obstacle(backfill) or f"refeed backfill revert {backfill['id']}"
+    return find_revert_obstacle(backfill) or f"refeed revert {backfill['id']}"
 
 
 def _render_limits(backfill: Mapping[str, Any]) -> str:

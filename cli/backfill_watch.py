@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli.backfill_view import render_count, render_pace, render_pause, render_warning
-from cli.jobs import render_leaving
-from cli.terminal import err
+from cli.terminal import err, render_leaving
 from model.job import JobState
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def watch_live(api: "RefeedApi", backfill_id: str) -> dict[str, Any]:
             display.note(f"watching {backfill_id}; Ctrl-C does not cancel it")
             was_paused = False
             warned: set[str] = set()
-            for found in api.backfills.watch(backfill_id):
+            for found in api.jobs.watch(backfill_id):
                 for warning in found.get("warnings") or ():
                     if warning["code"] not in warned:
                         display.note(render_warning(warning))
@@ -67,7 +66,7 @@ def _leaving(backfill: Mapping[str, Any]) -> str:
     backfill_id = backfill["id"]
     if backfill["state"] == JobState.PAUSED:
         return f"{backfill_id} stays PAUSED.\n{render_pause(backfill)}"
-    return render_leaving("backfill", backfill_id)
+    return render_leaving(backfill_id)
 
 
 @contextmanager

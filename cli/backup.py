@@ -49,7 +49,7 @@ def snapshot(name: NameArgument, as_json: JsonArrayOption = False) -> None:
     """Make a Pub/Sub snapshot of every backup subscription, if the backup runs without an agent.
 
     Pub/Sub keeps these snapshots for at most seven days. After a restore, Pub/Sub delivers all later messages
-    again. Restore a snapshot if the archive was lost or damaged. If an agent runs the backup, use 'refeed stream
+    again. Restore a snapshot if the archive was lost or damaged. If an agent runs the backup, use 'refeed
     snapshot'.
     """
     _check_name(name)
@@ -84,14 +84,14 @@ def restore(
     """Restore a snapshot of the backup subscriptions. Pub/Sub then delivers all later messages again.
 
     Stop the backup, and run this command on the backup's machine. Then start the backup again. The backup archives
-    only messages that are not in the archive. If an agent runs the backup, use 'refeed stream rollback'.
+    only messages that are not in the archive. If an agent runs the backup, use 'refeed restore'.
     """
     from streams.folder import StreamFolder
     from streams.snapshot import forget_ids
 
     _check_name(name)
     with open_deployment() as deployment:
-        _refuse_managed(deployment, "rollback {} SNAPSHOT")
+        _refuse_managed(deployment, "restore {} SNAPSHOT")
         found = _find(deployment.pubsub, name)
         if not yes:
             err.print(f"{len(found)} backup subscriptions return to the snapshot {name}.")
@@ -133,14 +133,14 @@ def _check_name(name: str) -> None:
 
 
 def _refuse_managed(deployment: "Deployment", instead: str) -> None:
-    """Raise when an agent runs the backup: ``instead`` is what 'refeed stream' does for it, by its name.
+    """Raise when an agent runs the backup: ``instead`` is the command for it, by its name.
 
     Raises:
         StreamStateError: one does.
     """
     for record in deployment.store.list_streams():
         if record.kind is StreamKind.BACKUP and record.is_living:
-            command = f"refeed stream {instead.format(record.name)}"
+            command = f"refeed {instead.format(record.name)}"
             raise StreamStateError(
                 f"An agent runs the stream {record.name}. Use '{command}' instead.", stream=record.name
             )

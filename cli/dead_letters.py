@@ -8,10 +8,10 @@ import typer
 
 from backfill.plan.request import BackfillRequest
 from cli.api import open_api, print_answer
-from cli.backfill import commands
 from cli.backfill_view import plan_lines
 from cli.flags import read_given, takes_fields
 from cli.invocation import HomeGroup
+from cli.jobs import BACKFILL
 from cli.moments import FromOption, parse_moment, render_count, render_minute
 from cli.options import EXIT_CODES, WATCH_EXIT_CODES, JsonOption, WatchOption
 from cli.terminal import COLUMNS, render_figures
@@ -102,7 +102,7 @@ def redrive(
         request = _request(api, source, (code, path, message_id), start)
         request |= {**read_given(BackfillRequest, given), "description": f"Dead letters of {source}."}
         made = api.backfills.create(request, idempotency_key=str(uuid4()))
-        commands.finish(api, made, watch=watch, as_json=as_json)
+        BACKFILL.finish(api, made, watch=watch, as_json=as_json)
 
 
 def _request(

@@ -43,9 +43,9 @@ _STREAM_FIXES: Final = {
     "backup_not_running": "refeed up",
     "stream_not_reporting": "refeed up",
     "stream_without_agent": "refeed up",
-    "messages_expire": "refeed streams",
+    "messages_expire": "refeed get streams",
     "stream_failing": "",
-    "stream_behind": "refeed topics",
+    "stream_behind": "refeed get topics",
     "source_alert": "refeed registry check",
 }
 

@@ -55,7 +55,7 @@ def takes_fields(
 
     def decorate(command: _Command) -> _Command:
         own = dict(inspect.signature(command, eval_str=True).parameters)
-        own.popitem()
+        own.pop("given", None)
         first = [own.pop(name) for name, each in list(own.items()) if each.kind is each.POSITIONAL_OR_KEYWORD]
         named = [
             own.pop(name) if name in own else _parameter(fields[name], help_texts or {})

@@ -1,4 +1,4 @@
-"""``refeed topics``, ``refeed topic`` and ``refeed streams``: what there is and how it is, from the API."""
+"""Topics and streams as ``refeed get`` lists them, and ``refeed histogram``: messages of a topic by time."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -7,8 +7,9 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from cli.api import open_api, print_answer
+from cli.api import open_api
 from cli.moments import UNKNOWN, FromOption, ToOption, parse_moment, render_count, render_minute, render_seconds
+from cli.objects import ObjectKind
 from cli.options import JsonOption
 from cli.terminal import print_found, render_figures
 from model.message import parse_resource_id
@@ -25,12 +26,7 @@ TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's i
 Step = Literal["minute", "hour", "day"]
 
 
-def topics(as_json: JsonOption = False) -> None:
-    """List topics, each with the lag of its backup and its volume in the last seven days."""
-    print_answer(lambda api: api.list_topics(), _topics_lines, as_json=as_json)
-
-
-def topic(
+def histogram(
     name: TopicArgument,
     *,
     step: Annotated[Step, typer.Option(help="The length of each step: minute, hour or day.")] = "hour",
@@ -50,15 +46,6 @@ def topic(
         topics = [] if as_json else api.list_topics()["topics"]
     known = [each for each in topics if each["topic"] == name]
     print_found(found, lambda it: (*_topic_lines(name, known), *render_histogram(it)), as_json=as_json)
-
-
-def streams(as_json: JsonOption = False) -> None:
-    """List streams, with state, last report, rate, lag and backlog."""
-    print_answer(
-        lambda api: api.list_streams(),
-        lambda found: (*render_streams(found["streams"]), "\nTo see all streams and jobs: refeed status"),
-        as_json=as_json,
-    )
 
 
 def _topics_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -84,7 +71,7 @@ def _topics_lines(found: Mapping[str, Any]) -> Iterator[str]:
         if each["excludes_replays"] is False:
             said = "its backup subscription does not exclude replays, so a backfill to this topic is refused"
             yield f"\n{each['topic']}: {said}; run 'refeed detach', then 'refeed attach'"
-    yield f"\nTo see when messages arrived: refeed topic {found['topics'][0]['topic']}"
+    yield f"\nTo see when messages arrived: refeed histogram {found['topics'][0]['topic']}"
 
 
 def render_streams(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -171,7 +158,7 @@ def _next_lines(found: Mapping[str, Any], gaps: Sequence[tuple[str, str]]) -> It
     start = _moment(first) - (_WIDTHS[step] if gaps else timedelta())
     end = min(_moment(last) + _WIDTHS[step], start + _WIDTHS[closer] * _MOST_STEPS)
     yield (
-        f"For more detail: refeed topic {name} --step {closer} --from {render_moment(start)} --to "
+        f"For more detail: refeed histogram {name} --step {closer} --from {render_moment(start)} --to "
         f"{render_moment(end)}"
     )
 
@@ -213,3 +200,11 @@ def _render_rate(stream: Mapping[str, Any]) -> str:
 
 def _moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
+
+
+TOPIC: Final = ObjectKind(
+    name="topic",
+    plural="topics",
+    fetch=lambda api, _: api.list_topics(),
+    table=_topics_lines,
+)

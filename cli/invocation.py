@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from cli.guesses import check_guess
 from cli.running import find_running
 from connectors.gcp_kms.decrypt import decrypt
 from model.errors import HomeUnwritableError
@@ -121,6 +122,18 @@ def _take_home(home: Path | None) -> Path | None:
 
 class HomeGroup(TyperGroup):
     """A group whose commands take ``--home`` too, before or after the command, and wrap their help."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command of the first word, and the other words; a known guess is answered with the right one.
+
+        Raises:
+            InputError: the words are a guess.
+        """
+        # A group looks at its own words.
+        if not isinstance(self.commands.get(args[0]), TyperGroup):
+            group = ctx.command_path.split()[1:]
+            check_guess([*group, *args], () if group else self.list_commands(ctx))
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command with ``--home`` among its options."""

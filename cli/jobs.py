@@ -1,147 +1,154 @@
-"""The commands that every kind of job has alike: list, show, watch, its actions and logs."""
+"""The kinds of jobs as commands list and follow them, and what all jobs share in the terminal."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
-from cli.api import open_api
-from cli.moments import parse_moment
-from cli.options import (
-    DEFAULT_TAIL_BYTES,
-    EXIT_CODES,
-    WATCH_EXIT_CODES,
-    CreatedSinceOption,
-    FollowOption,
-    JsonOption,
-    PageSizeOption,
-    PageTokenOption,
-    StateOption,
-    TailOption,
-    WatchOption,
-)
-from cli.terminal import ExitCode, err, print_found, print_json, render_table
+from cli.backfill_view import backfill_lines, whole_backfill_lines
+from cli.backfill_watch import watch_live
+from cli.objects import Act, ObjectKind
+from cli.terminal import err, print_found, print_json, render_leaving, render_table
 from model.job import JobState
 
 if TYPE_CHECKING:
     from client.api import RefeedApi
-    from client.jobs import JobCalls
+
+Cells = Callable[[Mapping[str, Any]], Sequence[str]]
+_PENDING: Final = "-"
+_FILTERS: Final = ("state", "since", "created_by", "id_prefix", "order_by", "page_size", "page_token")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobCommands:
-    """Adds the commands of one kind of job to ``app``, in the order of the calls, which is that of --help.
+def _fetch(kind: str, plural: str) -> "Callable[[RefeedApi, Mapping[str, Any]], Mapping[str, Any]]":
+    def fetch(api: "RefeedApi", wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+        page = api.jobs.list(kind=kind, **{"page_size": 50, **wanted})
+        return {plural: page["jobs"], "next_page_token": page["next_page_token"]}
 
-    ``noun`` is its word, ``id_prefix`` what its ids begin with, and ``calls`` returns what the API does with it.
-    ``lines`` returns what a person reads of a job; ``watch`` shows one until it has ended, and returns it.
-    """
+    return fetch
 
-    app: typer.Typer
-    noun: str
-    id_prefix: str
-    calls: "Callable[[RefeedApi], JobCalls]"
-    lines: Callable[[Mapping[str, Any]], Iterable[str]]
-    watch: "Callable[[RefeedApi, dict[str, Any]], dict[str, Any]]"
 
-    def finish(self, api: "RefeedApi", found: dict[str, Any], *, watch: bool, as_json: bool) -> None:
-        """Show a job; with ``watch`` once it has ended, and exit 1 unless it SUCCEEDED."""
-        if watch:
-            found = self.watch(api, found)
-        print_found(found, self.lines, as_json=as_json)
-        if watch and found["state"] != JobState.SUCCEEDED:
-            raise typer.Exit(ExitCode.FAILED)
+def _act(verb: str) -> Act:
+    return lambda api, job_id, body: api.jobs.act(job_id, verb, body)
 
-    def add_list(self, columns: Sequence[str], cells: Callable[[Mapping[str, Any]], Sequence[str]]) -> None:
-        """Add ``list``; ``columns`` stand between a job's state and its author, and ``cells`` fills them."""
 
-        def list_(
-            *,
-            state: StateOption = None,
-            since: CreatedSinceOption = None,
-            order_by: Annotated[
-                str | None, typer.Option(help="Columns to sort by, such as: state, created_at desc.")
-            ] = None,
-            page_size: PageSizeOption = 50,
-            page_token: PageTokenOption = None,
-            as_json: JsonOption = False,
-        ) -> None:
-            begin = parse_moment(since, "--since")
-            with open_api() as api:
-                page = self.calls(api).list(
-                    page_size=page_size, page_token=page_token, order_by=order_by, state=state, since=begin
-                )
-            names = ["id", "state", *columns, "by", "created"]
-            print_page(
-                page,
-                f"{self.noun}s",
-                names,
-                lambda job: [job["id"], job["state"], *cells(job), job["created_by"], job["created_at"]],
-                as_json=as_json,
-                since=begin,
-            )
+def list_table(name: str, columns: Sequence[str], cells: Cells) -> Callable[[Mapping[str, Any]], list[str]]:
+    """Return what renders the things called ``name`` of a page as a table."""
+    return lambda page: render_table(columns, [cells(each) for each in page[name]])
 
-        self._add("list", f"List {self.noun}s, newest first.", list_)
 
-    def add_show(self, help_text: str) -> None:
-        """Add ``show``."""
+def _table(plural: str, columns: Sequence[str], cells: Cells) -> Callable[[Mapping[str, Any]], list[str]]:
+    return list_table(
+        plural,
+        ["id", "state", *columns, "by", "created"],
+        lambda job: [job["id"], job["state"], *cells(job), job["created_by"], job["created_at"]],
+    )
 
-        def show(job_id: str = self._id, as_json: JsonOption = False) -> None:
-            with open_api() as api:
-                print_found(self.calls(api).read(job_id), self.lines, as_json=as_json)
 
-        self._add("show", help_text, show)
+def _backfill_cells(backfill: Mapping[str, Any]) -> list[str]:
+    progress = backfill.get("progress") or {}
+    return [backfill["topic"], f"{progress.get('published') or 0} / {progress.get('selected') or 0}"]
 
-    def add_watch(self) -> None:
-        """Add ``watch``."""
 
-        def watch(job_id: str = self._id, as_json: JsonOption = False) -> None:
-            with open_api() as api:
-                self.finish(api, self.calls(api).read(job_id), watch=True, as_json=as_json)
+def merge_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines that show a merge."""
+    dry = ", a dry run" if found["dry_run"] else ""
+    yield f"{found['id']}  {found['state']}{dry}"
+    rows = [
+        [each["source"], each["state"], str(each["changed"]), str(each["newer"]), str(len(each["partitions"]))]
+        for each in found["sources"]
+    ]
+    yield from render_table(["source", "state", "keys in staging", "newer", "partitions"], rows)
+    for each in found["sources"]:
+        # A merge of an earlier Refeed did not count them.
+        if each.get("without_key"):
+            yield f"  {render_without_key(each['source'], each['without_key'])}"
+        if each["error"]:
+            yield f"  {each['source']}  {each['error']['code']}: {each['error']['message']}"
+    if found["error"] and not any(each["error"] for each in found["sources"]):
+        yield f"  {found['error']['code']}: {found['error']['message']}"
 
-        help_text = (
-            f"Watch a {self.noun} until it has ended. The exit code is 0 only if the {self.noun} SUCCEEDED."
-        )
-        self._add("watch", help_text, watch, WATCH_EXIT_CODES)
 
-    def add_action(self, verb: str, help_text: str, *, can_watch: bool = False) -> None:
-        """Add a verb of the API; ``can_watch`` gives it --watch."""
+def render_without_key(source: str, count: int) -> str:
+    """Return what is said of a source's rows that have no key."""
+    return f"{source}: {count:,} without a key; each is a separate row in reporting"
 
-        def act_and_watch(job_id: str = self._id, watch: WatchOption = False, as_json: JsonOption = False) -> None:
-            with open_api() as api:
-                self.finish(api, self.calls(api).act(job_id, verb), watch=watch, as_json=as_json)
 
-        def act(job_id: str = self._id, as_json: JsonOption = False) -> None:
-            act_and_watch(job_id, watch=False, as_json=as_json)
+def _merge_cells(found: Mapping[str, Any]) -> list[str]:
+    return [found["source"] or "all", f"{found['progress']['merged']} / {found['progress']['sources']}"]
 
-        if can_watch:
-            self._add(verb, help_text, act_and_watch, WATCH_EXIT_CODES)
-        else:
-            self._add(verb, help_text, act)
 
-    def add_logs(self) -> None:
-        """Add ``logs``."""
+def _merge_progress(found: Mapping[str, Any]) -> str:
+    return f"{found['progress']['merged']} of {found['progress']['sources']} sources"
 
-        def logs(
-            job_id: str = self._id,
-            tail: TailOption = DEFAULT_TAIL_BYTES,
-            follow: FollowOption = False,
-            as_json: JsonOption = False,
-        ) -> None:
-            with open_api() as api:
-                print_log(self.calls(api).read_log(job_id, tail_bytes=tail, follow=follow), as_json=as_json)
 
-        self._add("logs", "Show the driver's log.", logs)
+def _compaction_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{found['id']}  {found['state']}"
+    rows = [[table, str(found["files_removed"].get(table, _PENDING))] for table in found["tables"]]
+    yield from render_table(["table", "files fewer"], rows)
+    if found["error"]:
+        yield f"  {found['error']['code']}: {found['error']['message']}"
 
-    @property
-    def _id(self) -> Any:
-        return typer.Argument(
-            metavar="ID", help=f"The {self.noun}'s id, which begins with {self.id_prefix}_.", show_default=False
-        )
 
-    def _add(self, name: str, help_text: str, command: Callable[..., None], exit_codes: str = EXIT_CODES) -> None:
-        self.app.command(name, help=help_text, epilog=exit_codes)(command)
+def _compaction_cells(found: Mapping[str, Any]) -> list[str]:
+    return [f"{len(found['files_removed'])} / {len(found['tables'])}", f"{sum(found['files_removed'].values()):,}"]
+
+
+def _compaction_progress(found: Mapping[str, Any]) -> str:
+    return f"{len(found['files_removed'])} of {len(found['tables'])} tables"
+
+
+BACKFILL: Final = ObjectKind(
+    name="backfill",
+    plural="backfills",
+    prefix="bf",
+    fetch=_fetch("backfill", "backfills"),
+    filters=("topic", "label", *_FILTERS),
+    table=_table("backfills", ("topic", "published / selected"), _backfill_cells),
+    read=lambda api, job_id: api.jobs.read(job_id),
+    lines=backfill_lines,
+    whole_lines=whole_backfill_lines,
+    acts={verb: _act(verb) for verb in ("pause", "resume", "cancel", "retry", "approve", "revert")},
+    verbs=("logs", "figures", "set"),
+    follow=lambda api, found: watch_live(api, found["id"]),
+)
+MERGE: Final = ObjectKind(
+    name="merge",
+    plural="merges",
+    prefix="mg",
+    fetch=_fetch("merge", "merges"),
+    filters=_FILTERS,
+    table=_table("merges", ("source", "merged / sources"), _merge_cells),
+    read=lambda api, job_id: api.jobs.read(job_id),
+    lines=merge_lines,
+    acts={verb: _act(verb) for verb in ("cancel", "retry")},
+    verbs=("logs",),
+    follow=lambda api, found: watch_job(api, found, _merge_progress),
+)
+COMPACTION: Final = ObjectKind(
+    name="compaction",
+    plural="compactions",
+    prefix="cp",
+    fetch=_fetch("compaction", "compactions"),
+    filters=_FILTERS,
+    table=_table("compactions", ("compacted / tables", "files fewer"), _compaction_cells),
+    read=lambda api, job_id: api.jobs.read(job_id),
+    lines=_compaction_lines,
+    acts={verb: _act(verb) for verb in ("cancel", "retry")},
+    verbs=("logs",),
+    follow=lambda api, found: watch_job(api, found, _compaction_progress),
+)
+
+
+def _any_fetch(api: "RefeedApi", wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+    return api.jobs.list(**{"page_size": 50, **wanted})
+
+
+JOB: Final = ObjectKind(
+    name="job",
+    plural="jobs",
+    fetch=_any_fetch,
+    filters=("kind", "topic", "label", *_FILTERS),
+    table=_table("jobs", ("kind",), lambda job: [job["kind"]]),
+)
 
 
 def print_log(texts: Iterable[str], *, as_json: bool) -> None:
@@ -156,36 +163,34 @@ def print_log(texts: Iterable[str], *, as_json: bool) -> None:
 
 def print_page(
     page: Mapping[str, Any],
-    name: str,
-    columns: Sequence[str],
-    cells: Callable[[Mapping[str, Any]], Sequence[str]],
+    table: Callable[[Mapping[str, Any]], Iterable[str]],
     *,
     as_json: bool,
     since: str | None = None,
 ) -> None:
-    """Show the page's things called ``name`` as a table and, on stderr, how to ask for the next page.
+    """Show a page as a table and, on stderr, how to ask for the next page.
 
     A token is good for one list only: an age such as ``2h`` would be another time by then, so ``since`` is named.
     """
-    print_found(page, lambda _: render_table(columns, [cells(each) for each in page[name]]), as_json=as_json)
+    print_found(page, table, as_json=as_json)
     if not as_json and page.get("next_page_token"):
         again = "" if since is None else f"--since {since} "
         err.print(f"more: {again}--page-token {page['next_page_token']}")
 
 
 def watch_job(
-    calls: "JobCalls", found: dict[str, Any], *, noun: str, progress: Callable[[Mapping[str, Any]], str]
+    api: "RefeedApi", found: dict[str, Any], progress: Callable[[Mapping[str, Any]], str]
 ) -> dict[str, Any]:
     """Return the job once it has ended, and show it on stderr meanwhile; Ctrl-C ends the watching alone.
 
-    ``noun`` is the word of its commands; ``progress`` returns its progress for a line.
+    ``progress`` returns its progress for a line.
     """
     job_id, said = found["id"], ""
     err.print(f"watching {job_id}; Ctrl-C does not cancel it")
     try:
         # Elsewhere than in a terminal a status shows nothing.
         with err.status("") as line:
-            for seen in calls.watch(job_id):
+            for seen in api.jobs.watch(job_id):
                 found = seen
                 text = f"{seen['state']} {progress(seen)}"
                 line.update(f"{job_id} {text}")
@@ -194,15 +199,6 @@ def watch_job(
                 said = text
     except KeyboardInterrupt:
         if not JobState(found["state"]).is_final:
-            err.print(render_leaving(noun, job_id))
+            err.print(render_leaving(job_id))
         raise
     return found
-
-
-def render_leaving(noun: str, job_id: str) -> str:
-    """Return what becomes of a job that nobody watches any more, and the commands that go on with it."""
-    return (
-        f"{job_id} continues without this command. To watch it again, or to stop it:\n"
-        f"  refeed {noun} watch {job_id}\n"
-        f"  refeed {noun} cancel {job_id}"
-    )

@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
@@ -13,12 +14,10 @@ from typer.exceptions import TyperException
 
 from cli import (
     agent,
-    approval,
     attach,
     backfill,
     backup,
     collector,
-    compaction,
     console,
     dead_letters,
     doctor,
@@ -28,6 +27,7 @@ from cli import (
     keys,
     kinesis,
     lake,
+    look,
     manifest,
     merge,
     messages,
@@ -36,21 +36,20 @@ from cli import (
     query,
     registry,
     release,
-    rollout,
     schedule,
     services,
     snapshot,
     spark,
     status,
+    steer,
     stream,
-    template,
     up,
     update,
     volumes,
 )
 from cli.demo import command as demo
 from cli.invocation import HOME_HELP, HomeGroup, unwritable_home, use_home
-from cli.options import EXIT_CODES, UPDATE_EXIT_CODES, WAIT_EXIT_CODES
+from cli.options import EXIT_CODES, UPDATE_EXIT_CODES, WAIT_EXIT_CODES, WATCH_EXIT_CODES
 from cli.terminal import ExitCode, err, exit_code_of, open_closed_streams, out, print_error, print_problem
 from model.errors import InputError, OutputUnwritableError, RefeedError, StorageFullError
 from model.process import raise_file_limit
@@ -89,55 +88,72 @@ def refeed(
     use_home(home)
 
 
-app.command("demo")(demo.demo)
-app.command("up")(up.up)
-app.command("doctor")(doctor.doctor)
-app.command("init")(init.init)
-app.command("attach")(attach.attach)
-app.command("detach")(attach.detach)
-app.command("publish")(publish.publish)
-app.command("query")(query.query)
-app.command("status", epilog=status.EXIT_CODES)(status.status)
-app.command("inbox", epilog=EXIT_CODES)(status.inbox)
-app.command("events", epilog=EXIT_CODES)(status.events)
-app.command("topics", epilog=EXIT_CODES)(inventory.topics)
-app.command("topic", epilog=EXIT_CODES)(inventory.topic)
-app.command("volumes", epilog=EXIT_CODES)(volumes.volumes)
-app.command("messages", epilog=EXIT_CODES)(messages.messages)
-app.command("streams", epilog=EXIT_CODES)(inventory.streams)
-app.add_typer(stream.app, name="stream")
-stream.app.command("snapshot", epilog=WAIT_EXIT_CODES)(snapshot.create)
-stream.app.command("rollback", epilog=WAIT_EXIT_CODES)(snapshot.rollback)
-stream.app.command("update", epilog=UPDATE_EXIT_CODES)(update.update)
-stream.app.command("updates", epilog=EXIT_CODES)(update.updates)
-app.add_typer(snapshot.app, name="snapshot")
-app.add_typer(approval.app, name="approval")
-app.add_typer(backfill.app, name="backfill")
-app.add_typer(dead_letters.app, name="dead-letters")
-app.command("pubsub")(services.pubsub)
-app.add_typer(backup.app, name="backup")
-app.command("api")(services.api)
+_REPLAY: Final = "Replay"
+_LOOK: Final = "Look"
+_STEER: Final = "Steer"
+_RUN: Final = "Run"
+_ADMIN: Final = "Administer"
+
+
+def _add(group: str, name: str, command: Callable[..., None], exit_codes: str | None = EXIT_CODES) -> None:
+    app.command(name, rich_help_panel=group, epilog=exit_codes)(command)
+
+
+_add(_RUN, "demo", demo.demo, None)
+_add(_RUN, "up", up.up, None)
+_add(_RUN, "doctor", doctor.doctor, None)
+_add(_RUN, "init", init.init, None)
+_add(_RUN, "api", services.api, None)
+_add(_RUN, "agent", agent.agent, None)
+_add(_RUN, "collector", collector.collector, None)
+_add(_RUN, "console", console.console, None)
+_add(_RUN, "pubsub", services.pubsub, None)
 app.command("report", hidden=True)(services.report)
-app.command("console")(console.console)
-app.command("agent")(agent.agent)
-app.command("collector")(collector.collector)
-app.add_typer(keys.app, name="keys")
-app.add_typer(kinesis.app, name="kinesis")
-app.add_typer(manifest.app, name="manifest")
-app.command("plan", epilog=manifest.PLAN_CODES)(manifest.plan)
-app.command("apply", epilog=manifest.EXIT_CODES)(manifest.apply)
-app.command("delete", epilog=manifest.EXIT_CODES)(manifest.delete)
-app.add_typer(schedule.app, name="schedule")
-app.add_typer(rollout.app, name="rollout")
-app.add_typer(merge.app, name="merge")
-app.add_typer(compaction.app, name="compaction")
-app.add_typer(lake.app, name="lake")
-app.add_typer(pipeline.app, name="pipeline")
-app.add_typer(registry.app, name="registry")
-app.add_typer(release.app, name="release")
-app.add_typer(spark.app, name="spark")
-app.add_typer(template.app, name="template")
-app.add_typer(gate.app, name="sql")
+app.add_typer(backup.app, name="backup", rich_help_panel=_RUN)
+app.add_typer(pipeline.app, name="pipeline", rich_help_panel=_RUN)
+app.add_typer(kinesis.app, name="kinesis", rich_help_panel=_RUN)
+app.add_typer(spark.app, name="spark", rich_help_panel=_RUN)
+app.add_typer(backfill.app, name="backfill", rich_help_panel=_REPLAY)
+app.add_typer(dead_letters.app, name="dead-letters", rich_help_panel=_REPLAY)
+_add(_REPLAY, "messages", messages.messages)
+_add(_REPLAY, "histogram", inventory.histogram)
+_add(_REPLAY, "volumes", volumes.volumes)
+_add(_REPLAY, "query", query.query, None)
+app.add_typer(gate.app, name="sql", rich_help_panel=_REPLAY)
+_add(_LOOK, "status", status.status, status.EXIT_CODES)
+_add(_LOOK, "inbox", status.inbox)
+_add(_LOOK, "get", look.get)
+_add(_LOOK, "describe", look.describe)
+_add(_LOOK, "watch", look.watch, WATCH_EXIT_CODES)
+_add(_LOOK, "logs", look.logs)
+_add(_LOOK, "figures", look.figures)
+_add(_LOOK, "events", status.events)
+_add(_STEER, "pause", steer.pause)
+_add(_STEER, "resume", steer.resume, WATCH_EXIT_CODES)
+_add(_STEER, "cancel", steer.cancel, WATCH_EXIT_CODES)
+_add(_STEER, "retry", steer.retry, WATCH_EXIT_CODES)
+_add(_STEER, "revert", steer.revert, WATCH_EXIT_CODES)
+_add(_STEER, "approve", steer.approve, WATCH_EXIT_CODES)
+_add(_STEER, "reject", steer.reject)
+_add(_STEER, "set", steer.set_)
+_add(_STEER, "launch", stream.launch, WAIT_EXIT_CODES)
+_add(_STEER, "drain", stream.drain, WAIT_EXIT_CODES)
+_add(_STEER, "update", update.update, UPDATE_EXIT_CODES)
+_add(_STEER, "snapshot", snapshot.snapshot, WAIT_EXIT_CODES)
+_add(_STEER, "restore", snapshot.restore, WAIT_EXIT_CODES)
+_add(_STEER, "run-now", schedule.run_now)
+_add(_STEER, "plan", manifest.plan, manifest.PLAN_CODES)
+_add(_STEER, "apply", manifest.apply, manifest.EXIT_CODES)
+_add(_STEER, "delete", manifest.delete, manifest.EXIT_CODES)
+app.add_typer(manifest.app, name="manifest", rich_help_panel=_STEER)
+app.add_typer(merge.app, name="merge", rich_help_panel=_STEER)
+_add(_ADMIN, "attach", attach.attach, None)
+_add(_ADMIN, "detach", attach.detach, None)
+_add(_ADMIN, "publish", publish.publish, None)
+app.add_typer(registry.app, name="registry", rich_help_panel=_ADMIN)
+app.add_typer(keys.app, name="keys", rich_help_panel=_ADMIN)
+app.add_typer(lake.app, name="lake", rich_help_panel=_ADMIN)
+app.add_typer(release.app, name="release", rich_help_panel=_ADMIN)
 
 
 def main() -> None:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cli.api import open_api, print_answer
+from cli.api import open_api
 from cli.invocation import HomeGroup, command_settings
-from cli.options import EXIT_CODES as LIST_CODES
+from cli.objects import ObjectKind
 from cli.options import JsonOption, YesOption
+from cli.snapshot import delete_snapshots
 from cli.terminal import ExitCode, confirm, err, out, print_found, print_json, render_table
 from model.errors import InputError, ManifestInvalidError
 
@@ -34,7 +35,7 @@ _SUFFIXES: Final = (".yaml", ".yml")
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Check manifests, print the JSON Schema of manifests for editors, and list applied manifests.",
+    help="Check manifests, and print the JSON Schema of manifests for editors.",
     epilog=CHECK_CODES,
     no_args_is_help=True,
 )
@@ -54,7 +55,8 @@ PruneOption = Annotated[
     ),
 ]
 NamesArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[NAME]...", help="The manifests' names.", show_default=False)
+    list[str] | None,
+    typer.Argument(metavar="[NAME]...", help="Names of manifests, or ids of snapshots.", show_default=False),
 ]
 PlanOption = Annotated[
     str | None, typer.Option("--plan", metavar="HASH", help="Apply only if the plan still has this hash.")
@@ -91,12 +93,6 @@ def check(
     """
     for file in _read_files(paths, _gate()):
         out.print(f"{file.path}: good")
-
-
-@app.command("list", epilog=LIST_CODES)
-def list_(as_json: JsonOption = False) -> None:
-    """List applied manifests and who applied them, and uploaded files with their faults."""
-    print_answer(lambda api: api.list_manifests(), _list_lines, as_json=as_json)
 
 
 def plan(files: FilesOption, *, prune: PruneOption = False, as_json: JsonOption = False) -> None:
@@ -144,13 +140,21 @@ def delete(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove manifests by their names or files. Running jobs continue, and streams do not change.
+    """Remove manifests by their names or files, or snapshots by their ids.
+
+    Running jobs continue, and streams do not change. A snapshot goes with its files and its Pub/Sub snapshots.
 
     Uploaded manifests can be removed after their files were deleted.
     """
+    snapshots = [name.removeprefix("snapshot/") for name in names or () if name.startswith(("sn_", "snapshot/"))]
+    if snapshots:
+        if len(snapshots) != len(names or ()) or files or plan:
+            raise InputError("Delete snapshots and manifests with one command each.")
+        delete_snapshots(snapshots, yes=yes, as_json=as_json)
+        return
     wanted = [*(names or ()), *(file.name for file in (_read_files(files) if files else ()))]
     if not wanted:
-        raise InputError("Name the manifests, or give their files with --file.")
+        raise InputError("Name the manifests or snapshots, or give files of manifests with --file.")
     with open_api() as api:
         plans = [api.plan_manifest(name, None) for name in wanted]
         _check_hash(plans, plan)
@@ -276,3 +280,11 @@ def _plan_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 def _shown(value: Any) -> str:
     return "nothing" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+MANIFEST: Final = ObjectKind(
+    name="manifest",
+    plural="manifests",
+    fetch=lambda api, _: api.list_manifests(),
+    table=_list_lines,
+)

@@ -1,6 +1,6 @@
 """``refeed merge``: make reporting tables what staging says by now, here or as a job of the service."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ import typer
 from cli.api import open_api, print_answer
 from cli.flags import read_given, takes_fields
 from cli.invocation import HomeGroup, open_deployment
-from cli.jobs import JobCommands, watch_job
+from cli.jobs import MERGE, render_without_key
 from cli.moments import parse_moment, render_minute
 from cli.options import EXIT_CODES, WATCH_EXIT_CODES, CreatedSinceOption, JsonArrayOption, JsonOption, WatchOption
 from cli.services import service_settings
@@ -29,41 +29,9 @@ _COLUMNS: Final = ("source", "keys in staging", "newer", "partitions")
 app = typer.Typer(
     cls=HomeGroup,
     help="Merge staging tables into reporting tables. Without a subcommand, the command runs the merge in its "
-    "own process. The subcommands start and show merges that the API at REFEED_API_URL runs.",
+    "own process. The subcommands start merges that the API at REFEED_API_URL runs, and show their audits.",
     epilog=EXIT_CODES,
     invoke_without_command=True,
-)
-
-
-def _progress(found: Mapping[str, Any]) -> str:
-    return f"{found['progress']['merged']} of {found['progress']['sources']} sources"
-
-
-def _lines(found: Mapping[str, Any]) -> Iterator[str]:
-    dry = ", a dry run" if found["dry_run"] else ""
-    yield f"{found['id']}  {found['state']}{dry}"
-    rows = [
-        [each["source"], each["state"], str(each["changed"]), str(each["newer"]), str(len(each["partitions"]))]
-        for each in found["sources"]
-    ]
-    yield from render_table([_COLUMNS[0], "state", *_COLUMNS[1:]], rows)
-    for each in found["sources"]:
-        # A merge of an earlier Refeed did not count them.
-        if each.get("without_key"):
-            yield f"  {_rows_without_key(each['source'], each['without_key'])}"
-        if each["error"]:
-            yield f"  {each['source']}  {each['error']['code']}: {each['error']['message']}"
-    if found["error"] and not any(each["error"] for each in found["sources"]):
-        yield f"  {found['error']['code']}: {found['error']['message']}"
-
-
-_commands = JobCommands(
-    app=app,
-    noun="merge",
-    id_prefix="mg",
-    calls=lambda api: api.merges,
-    lines=_lines,
-    watch=lambda api, found: watch_job(api.merges, found, noun="merge", progress=_progress),
 )
 
 
@@ -108,7 +76,7 @@ def merge(
             except RefeedError as exc:
                 failed[found.name] = exc
     rows = [[r.source, str(r.changed), str(r.newer), str(len(r.partitions))] for r in reports]
-    note = [_rows_without_key(r.source, r.without_key) for r in reports if r.without_key]
+    note = [render_without_key(r.source, r.without_key) for r in reports if r.without_key]
     note += ["nothing was changed"] if wanted.is_dry_run else []
     print_found(
         [_to_json(report) for report in reports], lambda _: render_table(_COLUMNS, rows) + note, as_json=as_json
@@ -132,17 +100,7 @@ def create(
     request = read_given(MergeCreate, given)
     with open_api() as api:
         made = api.merges.create(request, idempotency_key=idempotency_key or str(uuid4()))
-        _commands.finish(api, made, watch=watch, as_json=as_json)
-
-
-_commands.add_list(
-    ("source", "merged / sources"),
-    lambda found: (
-        found["source"] or "all",
-        f"{found['progress']['merged']} / {found['progress']['sources']}",
-    ),
-)
-_commands.add_show("Show one merge, with a line for each source.")
+        MERGE.finish(api, made, watch=watch, as_json=as_json)
 
 
 @app.command("audits", epilog=EXIT_CODES)
@@ -156,14 +114,6 @@ def audits(
     """Show the keys, rows and audits (checks) of each source in each merge of the last 14 days."""
     begin = parse_moment(since, "--since")
     print_answer(lambda api: api.list_merge_audits(source, begin), _audit_lines, as_json=as_json)
-
-
-_commands.add_watch()
-_commands.add_action("cancel", "Cancel a merge. Sources that are already merged stay merged.")
-_commands.add_action(
-    "retry", "Continue a failed or cancelled merge with the sources that are not merged yet.", can_watch=True
-)
-_commands.add_logs()
 
 
 def _audit_lines(found: Mapping[str, Any]) -> list[str]:
@@ -180,10 +130,6 @@ def _audit_lines(found: Mapping[str, Any]) -> list[str]:
         for night in found["nights"]
     ]
     return render_table(["ended (UTC)", "source", "state", "keys", "newer", "rows", "failed audits"], rows)
-
-
-def _rows_without_key(source: str, count: int) -> str:
-    return f"{source}: {count:,} without a key; each is a separate row in reporting"
 
 
 def _together(failed: Mapping[str, RefeedError], count: int) -> RefeedError:

@@ -86,7 +86,7 @@ def _lines(topic: str, page: Mapping[str, Any], *, is_full: bool) -> Iterator[st
     window = f"{render_minute(page['window']['from'])} to {render_minute(page['window']['to'])} UTC"
     if not page["messages"]:
         yield f"No such message of {topic} arrived from {window}."
-        yield f"To see when messages arrived: refeed topic {topic} --step day"
+        yield f"To see when messages arrived: refeed histogram {topic} --step day"
         return
     for message in page["messages"]:
         yield from _whole_lines(message) if is_full else _short_lines(message)

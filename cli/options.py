@@ -4,15 +4,13 @@ from typing import Annotated, Final
 
 import typer
 
-from model.job import JobState
-
 _USUAL: Final = "2 wrong usage; 3 the API does not answer; 4 the API refused the call; 130 interrupted."
 EXIT_CODES: Final = f"Exit codes: 0 done; {_USUAL}"
 WATCH_EXIT_CODES: Final = f"Exit codes: 0 done; 1 the watched job FAILED or was CANCELLED; {_USUAL}"
 REPLAY_EXIT_CODES: Final = (
     f"Exit codes: 0 done; 1 nothing was selected, or the watched job FAILED or was CANCELLED; {_USUAL}"
 )
-WAIT_EXIT_CODES: Final = f"Exit codes: 0 done; 1 with --wait, the action failed or needs an approval; {_USUAL}"
+WAIT_EXIT_CODES: Final = f"Exit codes: 0 done; 1 with --watch, the action failed or needs an approval; {_USUAL}"
 UPDATE_EXIT_CODES: Final = f"Exit codes: 0 done; 1 with --watch, the update failed or needs a person; {_USUAL}"
 DEFAULT_TAIL_BYTES: Final = 100_000
 
@@ -20,16 +18,17 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 JsonObjectOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 JsonArrayOption = Annotated[bool, typer.Option("--json", help="Print one JSON array.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
-WatchOption = Annotated[
-    bool,
-    typer.Option("--watch", help="Watch the job until it has ended."),
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Watch it until it has ended.")]
+ObjectArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="OBJECT",
+        help="KIND/NAME such as stream/backup, an id, the beginning of an id, or 'latest' for your newest job.",
+        show_default=False,
+    ),
 ]
 PageSizeOption = Annotated[int, typer.Option(min=1, max=1000, help="Entries per page.")]
 PageTokenOption = Annotated[str | None, typer.Option(help="The next_page_token of the previous page.")]
-StateOption = Annotated[
-    list[JobState] | None,
-    typer.Option("--state", case_sensitive=False, help="List only jobs in this state. May be repeated."),
-]
 CreatedSinceOption = Annotated[
     str | None,
     typer.Option(

@@ -76,7 +76,7 @@ def remove(name: NameArgument) -> None:
 
 @app.command("formats")
 def formats(as_json: JsonOption = False) -> None:
-    """Print the formats that this release reads and writes. 'refeed stream check' compares these formats."""
+    """Print the formats that this release reads and writes. 'refeed update --dry-run' compares these formats."""
     from rollout.formats import own_formats
 
     found = own_formats()

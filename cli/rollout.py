@@ -1,64 +1,16 @@
-"""``refeed rollout``: rollouts with their steps, reversed and cancelled, through the HTTP API."""
+"""Rollouts with their steps, as commands show, follow, cancel and revert them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
-from cli.api import print_answer
-from cli.invocation import HomeGroup
 from cli.moments import UNKNOWN, render_minute, render_seconds
-from cli.options import EXIT_CODES, JsonOption
+from cli.objects import ObjectKind, follow_states
 from cli.terminal import render_table
 from cli.update import shadow_details
+from model.rollout_record import ENDED_ROLLOUTS, RolloutState
 
 if TYPE_CHECKING:
     from client.api import RefeedApi
-
-app = typer.Typer(
-    cls=HomeGroup,
-    help="Show, reverse and cancel rollouts. The commands call the API at REFEED_API_URL. 'refeed apply' "
-    "begins rollouts.",
-    epilog=EXIT_CODES,
-    no_args_is_help=True,
-)
-
-IdArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="ID",
-        help="The id of a rollout, or the name of a manifest for the manifest's newest rollout.",
-        show_default=False,
-    ),
-]
-
-
-@app.command("list", epilog=EXIT_CODES)
-def list_(as_json: JsonOption = False) -> None:
-    """List rollouts, newest first."""
-    print_answer(lambda api: api.list_rollouts(), _table, as_json=as_json)
-
-
-@app.command("show", epilog=EXIT_CODES)
-def show(rollout: IdArgument, as_json: JsonOption = False) -> None:
-    """Show a rollout with its steps, and the figures on which its result is based."""
-    print_answer(lambda api: api.read_rollout(_id_of(api, rollout)), _lines, as_json=as_json)
-
-
-@app.command("reverse", epilog=EXIT_CODES)
-def reverse(rollout: IdArgument, as_json: JsonOption = False) -> None:
-    """Undo a rollout: begin a new rollout with 'from' and 'to' exchanged. The manifest does not change.
-
-    The stream returns to the earlier release. If this release was STABLE before, Refeed does not validate it
-    again.
-    """
-    print_answer(lambda api: api.act_on_rollout(_id_of(api, rollout), "reverse"), _lines, as_json=as_json)
-
-
-@app.command("cancel", epilog=EXIT_CODES)
-def cancel(rollout: IdArgument, as_json: JsonOption = False) -> None:
-    """Cancel a rollout that has not ended. If the rollout has changed the stream, Refeed rolls the change back."""
-    print_answer(lambda api: api.act_on_rollout(_id_of(api, rollout), "cancel"), _lines, as_json=as_json)
 
 
 def _id_of(api: "RefeedApi", text: str) -> str:
@@ -68,7 +20,7 @@ def _id_of(api: "RefeedApi", text: str) -> str:
     return next((str(each["id"]) for each in api.list_rollouts() if each["manifest"] == text), text)
 
 
-def _table(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def _table(found: Mapping[str, Any]) -> list[str]:
     rows = [
         (
             each["id"],
@@ -81,7 +33,7 @@ def _table(found: Sequence[Mapping[str, Any]]) -> list[str]:
             each["created_by"],
             "" if each["error"] is None else each["error"]["code"],
         )
-        for each in found
+        for each in found["rollouts"]
     ]
     return render_table(("id", "manifest", "stream", "strategy", "state", "releases", "begun", "by", "why"), rows)
 
@@ -122,3 +74,24 @@ def _figure(value: float | None) -> str:
 
 def _release(side: Mapping[str, Any]) -> str:
     return side["release"] or "the installed version"
+
+
+def _read(api: "RefeedApi", rollout: str) -> dict[str, Any]:
+    return api.read_rollout(_id_of(api, rollout))
+
+
+ROLLOUT: Final = ObjectKind(
+    name="rollout",
+    plural="rollouts",
+    prefix="ro",
+    fetch=lambda api, _: {"rollouts": api.list_rollouts()},
+    table=_table,
+    read=_read,
+    lines=_lines,
+    acts={
+        "cancel": lambda api, rollout, _: api.act_on_rollout(_id_of(api, rollout), "cancel"),
+        "revert": lambda api, rollout, _: _read(api, api.roll_back_update(_id_of(api, rollout))["id"]),
+    },
+    follow=lambda api, found: follow_states(found, lambda: _read(api, found["id"]), ENDED_ROLLOUTS),
+    succeeded=lambda found: found["state"] == RolloutState.STABLE,
+)

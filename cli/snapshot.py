@@ -1,34 +1,29 @@
-"""``refeed snapshot``, ``refeed stream snapshot`` and ``rollback``: snapshots of streams through the HTTP API."""
+"""Snapshots of streams as commands show and delete them; and ``refeed snapshot`` and ``restore``."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import uuid4
 
 import typer
 
-from cli.api import open_api, poll, print_answer
+from cli.api import open_api, poll
 from cli.approval import end_if_held
-from cli.invocation import HomeGroup
 from cli.moments import render_minute
-from cli.options import EXIT_CODES, JsonOption, YesOption
+from cli.objects import ObjectKind, stream_name
+from cli.options import JsonOption, WatchOption, YesOption
 from cli.terminal import ExitCode, confirm, err, print_found, render_table
+from model.stream_snapshot import SnapshotState
+
+if TYPE_CHECKING:
+    from client.api import RefeedApi
 
 _WAIT_SECONDS: Final = 600.0
 
-app = typer.Typer(
-    cls=HomeGroup,
-    help="List, show and delete snapshots of streams. The commands call the API at REFEED_API_URL, with the "
-    "key in REFEED_API_KEY.",
-    epilog=EXIT_CODES,
-    no_args_is_help=True,
-)
-
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The snapshot's id.", show_default=False)]
 StreamArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream's name.", show_default=False)]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the action is complete.")]
 
 
-def create(
+def snapshot(
     name: StreamArgument,
     *,
     with_source: Annotated[
@@ -42,26 +37,26 @@ def create(
     idempotency_key: Annotated[
         str | None, typer.Option(help="Repeated calls with the same key make only one snapshot.")
     ] = None,
-    wait: WaitOption = False,
+    watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make a snapshot of a stream's state between two commits. --with-source adds Pub/Sub snapshots.
 
-    'refeed stream rollback NAME ID' returns the stream to the snapshot.
+    'refeed restore NAME ID' returns the stream to the snapshot.
     """
+    name = stream_name(name)
     with open_api() as api:
         key = idempotency_key or str(uuid4())
         made = api.create_snapshot(name, with_source=with_source, idempotency_key=key)
-        if wait:
-            snapshot = made["id"]
-            made = poll(made, lambda: api.read_snapshot(snapshot), _has_ended, seconds=_WAIT_SECONDS)
+        if watch:
+            made = _follow(api, made)
     print_found(made, _lines, as_json=as_json)
     _exit_failed(made)
 
 
-def rollback(
+def restore(
     name: StreamArgument,
-    snapshot: IdArgument,
+    snapshot_id: IdArgument,
     *,
     discard_staged: Annotated[
         bool,
@@ -71,25 +66,28 @@ def rollback(
         ),
     ] = False,
     yes: YesOption = False,
-    wait: WaitOption = False,
+    watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Drain a stream, return the stream and its subscriptions to a snapshot, and start the stream again.
 
     Pub/Sub delivers the messages since the snapshot again. The stream does not write a message twice. With
     --discard-staged, a pipeline deletes the rows that it staged since the snapshot, and stages their messages
-    again. A rollback does not change the stream's release or options.
+    again. A restore does not change the stream's release or options.
     """
+    name = stream_name(name)
     with open_api() as api:
-        found = api.read_snapshot(snapshot)
+        found = api.read_snapshot(snapshot_id)
         # One that nobody can go back to is refused without a question.
         if not yes and found["taken_at"] is not None and found["stream"] == name:
             subscriptions = len(found["subscriptions"])
             err.print(f"The stream {name} and its {subscriptions} subscriptions return to {found['taken_at']}.")
             confirm("The stream is drained first, and started again afterwards. Continue?")
-        asked = api.roll_back_stream(name, snapshot, discard_staged=discard_staged, idempotency_key=str(uuid4()))
-        end_if_held(asked, waits=wait, as_json=as_json)
-        if wait:
+        asked = api.roll_back_stream(
+            name, snapshot_id, discard_staged=discard_staged, idempotency_key=str(uuid4())
+        )
+        end_if_held(asked, waits=watch, as_json=as_json)
+        if watch:
 
             def look() -> dict[str, Any]:
                 done = api.list_rollbacks(name)["rollbacks"]
@@ -100,36 +98,21 @@ def rollback(
     _exit_failed(asked)
 
 
-@app.command("list", epilog=EXIT_CODES)
-def list_(
-    stream: Annotated[str | None, typer.Option("--stream", help="List only snapshots of this stream.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List snapshots, newest first."""
-    print_answer(lambda api: api.list_snapshots(stream=stream), _table, as_json=as_json)
-
-
-@app.command("show", epilog=EXIT_CODES)
-def show(snapshot: IdArgument, as_json: JsonOption = False) -> None:
-    """Show a snapshot: its state, its subscriptions, and when the Pub/Sub snapshots expire."""
-    print_answer(lambda api: api.read_snapshot(snapshot), _lines, as_json=as_json)
-
-
-@app.command("delete", epilog=EXIT_CODES)
-def delete(
-    snapshot: IdArgument,
-    *,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Delete a snapshot, with its files and its Pub/Sub snapshots."""
+def delete_snapshots(snapshots: Sequence[str], *, yes: bool, as_json: bool) -> None:
+    """Delete snapshots, with their files and their Pub/Sub snapshots; without ``yes`` it asks."""
     with open_api() as api:
         if not yes:
             # A mistyped id is refused without a question.
-            found = api.read_snapshot(snapshot)
-            what = f"After this, {found['stream']} can't return to {snapshot} of {found['created_at']}."
-            confirm(f"{what} Continue?")
-        print_found(api.delete_snapshot(snapshot), _lines, as_json=as_json)
+            for snapshot_id in snapshots:
+                found = api.read_snapshot(snapshot_id)
+                err.print(f"After this, {found['stream']} can't return to {snapshot_id} of {found['created_at']}.")
+            confirm("Continue?")
+        for snapshot_id in snapshots:
+            print_found(api.delete_snapshot(snapshot_id), _lines, as_json=as_json)
+
+
+def _follow(api: "RefeedApi", found: dict[str, Any]) -> dict[str, Any]:
+    return poll(found, lambda: api.read_snapshot(found["id"]), _has_ended, seconds=_WAIT_SECONDS)
 
 
 def _has_ended(found: Mapping[str, Any]) -> bool:
@@ -149,7 +132,7 @@ def _rollback_lines(asked: Mapping[str, Any]) -> Iterator[str]:
         yield f"stays: {sentence}"
 
 
-def _table(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def _table(found: Mapping[str, Any]) -> list[str]:
     rows = [
         (
             each["id"],
@@ -160,7 +143,7 @@ def _table(found: Sequence[Mapping[str, Any]]) -> list[str]:
             f"{len(each['subscriptions'])} subscriptions" if each["with_source"] else "state alone",
             "" if each["expire_time"] is None else render_minute(each["expire_time"]),
         )
-        for each in found
+        for each in found["snapshots"]
     ]
     return render_table(("id", "stream", "state", "reason", "made", "holds", "source expires"), rows)
 
@@ -179,3 +162,17 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {label}: {found[key]}"
     for source in found["subscriptions"]:
         yield f"  {source['subscription']}: {source['snapshot']}"
+
+
+SNAPSHOT: Final = ObjectKind(
+    name="snapshot",
+    plural="snapshots",
+    prefix="sn",
+    fetch=lambda api, wanted: {"snapshots": api.list_snapshots(stream=wanted.get("stream"))},
+    filters=("stream",),
+    table=_table,
+    read=lambda api, snapshot_id: api.read_snapshot(snapshot_id),
+    lines=_lines,
+    follow=_follow,
+    succeeded=lambda found: found["state"] == SnapshotState.COMPLETED,
+)

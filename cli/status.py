@@ -8,7 +8,7 @@ import typer
 from cli.api import open_api, print_answer
 from cli.backfill_view import next_command
 from cli.inventory import render_streams
-from cli.jobs import print_page
+from cli.jobs import list_table, print_page
 from cli.moments import UNKNOWN, parse_moment, render_count, render_minute, render_seconds
 from cli.options import JsonOption, PageSizeOption, PageTokenOption
 from cli.terminal import ExitCode, out, print_found, render_figures
@@ -23,28 +23,27 @@ _MENDS: Final = {
     "background_failing": "refeed doctor, on the service's machine",
     "stream_not_reporting": "refeed doctor, on the stream's machine",
     "stream_without_agent": "refeed up, or refeed agent",
-    "messages_expire": "refeed streams",
+    "messages_expire": "refeed get streams",
     "stream_failing": "refeed doctor, on the stream's machine",
-    "stream_behind": "refeed topics",
+    "stream_behind": "refeed get topics",
     "source_alert": "refeed registry check",
     "topic_unread": "refeed attach",
 }
 _DOES: Final[Mapping[tuple[str, str], str]] = {
-    ("approval", "backfill"): "refeed backfill approve {id}",
+    ("approval", "backfill"): "refeed approve {id}",
     ("incomplete", "backfill"): "refeed backfill missing {id}",
-    ("failure", "merge"): "refeed merge retry {id}",
-    ("failure", "compaction"): "refeed compaction retry {id}",
-    ("failure", "rollout"): "refeed rollout show {id}",
-    ("approval", "approval"): "refeed approval approve {id}",
-    ("approval", "update"): "refeed stream update {id} --approve, or --roll-back",
-    ("failure", "update"): "refeed stream updates {id}",
+    ("failure", "merge"): "refeed retry {id}",
+    ("failure", "compaction"): "refeed retry {id}",
+    ("failure", "rollout"): "refeed describe {id}",
+    ("approval", "approval"): "refeed approve {id}",
+    ("failure", "update"): "refeed get updates --stream {id}",
     ("dead_letters", "stream"): "refeed dead-letters",
-    ("gap", "topic"): "refeed topic {id}",
-    ("ended", "stream"): "refeed stream show {id}",
+    ("gap", "topic"): "refeed histogram {id}",
+    ("ended", "stream"): "refeed describe stream/{id}",
     ("failure", "stream"): "refeed events stream/{id}",
-    ("failure", "snapshot"): "refeed snapshot show {id}",
-    ("failure", "manifest"): "refeed manifest list",
-    ("failure", "schedule"): "refeed schedule show {id}",
+    ("failure", "snapshot"): "refeed describe {id}",
+    ("failure", "manifest"): "refeed get manifests",
+    ("failure", "schedule"): "refeed describe schedule/{id}",
 }
 
 
@@ -99,7 +98,7 @@ def events(
         page = api.list_events(subject, since=begin, page_size=page_size, page_token=page_token)
     if page["events"] or as_json:
         columns = ("at (UTC)", "who", "which", "what", "why")
-        print_page(page, "events", columns, _event_cells, as_json=as_json, since=begin)
+        print_page(page, list_table("events", columns, _event_cells), as_json=as_json, since=begin)
     else:
         out.print("There are no events.")
 
@@ -178,4 +177,4 @@ def _command_of(item: Mapping[str, Any]) -> str:
     # An API of an earlier release gives no code.
     state = "FAILED" if item["kind"] == "failure" else "PAUSED"
     job = {"id": item["id"], "state": state, "error": {"code": item.get("code")}}
-    return next_command(job) or f"refeed backfill show {item['id']}"
+    return next_command(job) or f"refeed describe {item['id']}"

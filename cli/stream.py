@@ -1,4 +1,4 @@
-"""``refeed stream``: launch, change, drain and cancel streams through the HTTP API."""
+"""Streams as commands show and follow them; and ``refeed launch`` and ``drain``."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,16 +8,16 @@ from uuid import uuid4
 
 import typer
 
-from cli.api import open_api, poll, print_answer
+from cli.api import open_api, poll
 from cli.approval import end_if_held
 from cli.flags import flag_of, read_given, takes_fields
-from cli.inventory import streams
-from cli.invocation import HomeGroup
-from cli.jobs import print_log
+from cli.inventory import render_streams
 from cli.moments import UNKNOWN, render_count, render_minute, render_seconds
-from cli.options import DEFAULT_TAIL_BYTES, EXIT_CODES, WAIT_EXIT_CODES, JsonOption, TailOption
+from cli.objects import ObjectKind, stream_name
+from cli.options import JsonOption, WatchOption
 from cli.parameters import parse_pairs
-from cli.terminal import ExitCode, err, print_found, render_figures
+from cli.template import launch_template
+from cli.terminal import ExitCode, err, render_figures
 from model.declaration import declared_fields
 from model.errors import InputError
 from model.stream_options import GROUP, KNOWN_IDS_SECONDS, MAPPING, MESSAGE_BYTES, KinesisStreamOptions
@@ -32,18 +32,10 @@ _WAIT_SECONDS: Final = 120.0
 _ENDED: Final = frozenset(state.value for state in ENDED_STATES)
 _UP: Final = frozenset({StreamState.RUNNING.value, StreamState.WAITING.value})
 
-app = typer.Typer(
-    cls=HomeGroup,
-    help="Launch, change, drain and cancel streams. The commands call the API at REFEED_API_URL, with the key "
-    "in REFEED_API_KEY.",
-    epilog=EXIT_CODES,
-    no_args_is_help=True,
-)
-
 
 @dataclass(frozen=True, slots=True)
-class _Options(KinesisStreamOptions):
-    """The options of all kinds; the API says which of them a kind does not have."""
+class StreamFlags(KinesisStreamOptions):
+    """The options of all kinds of streams; the API says which of them a kind does not have."""
 
     known_ids_seconds: Annotated[int | None, KNOWN_IDS_SECONDS] = None
     group: Annotated[str | None, GROUP] = None
@@ -52,15 +44,15 @@ class _Options(KinesisStreamOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Launch(_Options):
+class _Launch(StreamFlags):
     """The flags of a launch."""
 
-    kind: Annotated[Literal["backup", "pipeline", "kinesis"], KIND]
+    kind: Annotated[Literal["backup", "pipeline", "kinesis"] | None, KIND] = None
     release: Annotated[str | None, RELEASE] = None
     snapshot: Annotated[str | None, SNAPSHOT] = None
 
 
-_CHANGEABLE: Final = tuple(field.name for field in declared_fields(_Options) if field.spec.is_changeable)
+CHANGEABLE: Final = tuple(field.name for field in declared_fields(StreamFlags) if field.spec.is_changeable)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream's name.", show_default=False)]
 ReleaseOption = Annotated[
@@ -89,29 +81,40 @@ MappingOption = Annotated[
         "be repeated.",
     ),
 ]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the stream runs or has ended.")]
 
 
-app.command("list", epilog=EXIT_CODES)(streams)
-
-
-@app.command("launch", epilog=WAIT_EXIT_CODES)
 @takes_fields(_Launch)
 def launch(
     name: NameArgument,
     *,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--param", "-p", metavar="NAME=VALUE", help="The value of a template's parameter. May be repeated."
+        ),
+    ] = None,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Repeated calls with the same key launch only one stream.")
     ] = None,
-    wait: WaitOption = False,
+    watch: WatchOption = False,
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Launch a stream under a new name, or launch a drained or cancelled stream again.
+    """Launch a stream under a new name, launch a drained or cancelled stream again, or launch template/NAME.
 
     An agent starts the stream. If the stream dies, the agent restarts it. 'refeed up' includes an agent.
     """
     options = read_given(_Launch, given)
+    if name.startswith("template/"):
+        if options or watch:
+            raise InputError("A template takes only --param, --idempotency-key and --json.")
+        launch_template(name.removeprefix("template/"), param, idempotency_key=idempotency_key, as_json=as_json)
+        return
+    if "kind" not in options or param:
+        raise InputError(
+            "Give the kind of the stream: --kind backup, pipeline or kinesis. For a template: template/NAME."
+        )
+    name = stream_name(name)
     request = {
         "name": name,
         "kind": options.pop("kind"),
@@ -121,19 +124,12 @@ def launch(
     }
     with open_api() as api:
         launched = api.launch_stream(request, idempotency_key=idempotency_key or str(uuid4()))
-        found = _finish(api, launched, _UP | _ENDED, wait=wait, as_json=as_json)
+        found = _finish(api, launched, _UP | _ENDED, watch=watch, as_json=as_json)
         if request["snapshot"] is not None and found["state"] in _ENDED:
             _print_refusal(api.list_rollbacks(name)["rollbacks"])
             raise typer.Exit(ExitCode.FAILED)
 
 
-@app.command("show", epilog=EXIT_CODES)
-def show(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Show a launched stream: its wanted state, its agent and its last report."""
-    print_answer(lambda api: api.read_stream(name), describe_stream, as_json=as_json)
-
-
-@app.command("drain", epilog=WAIT_EXIT_CODES)
 def drain(
     name: NameArgument,
     *,
@@ -147,63 +143,18 @@ def drain(
             "these messages again.",
         ),
     ] = DRAIN_TIMEOUT_SECONDS,
-    wait: WaitOption = False,
+    watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Drain a stream: the stream commits and acknowledges its current messages, and then ends."""
     with open_api() as api:
-        found = api.act_on_stream(name, "drain", {"timeout_seconds": timeout})
-        end_if_held(found, waits=wait, as_json=as_json)
-        _finish(api, found, _ENDED, wait=wait, as_json=as_json, extra_seconds=timeout)
+        found = api.act_on_stream(stream_name(name), "drain", {"timeout_seconds": timeout})
+        end_if_held(found, waits=watch, as_json=as_json)
+        _finish(api, found, _ENDED, watch=watch, as_json=as_json, extra_seconds=timeout)
 
 
-@app.command("cancel", epilog=WAIT_EXIT_CODES)
-def cancel(name: NameArgument, *, wait: WaitOption = False, as_json: JsonOption = False) -> None:
-    """End a stream at once. Pub/Sub delivers the stream's uncommitted messages again."""
-    with open_api() as api:
-        found = api.act_on_stream(name, "cancel")
-        end_if_held(found, waits=wait, as_json=as_json)
-        _finish(api, found, _ENDED, wait=wait, as_json=as_json)
-
-
-@app.command("change", epilog=EXIT_CODES)
-@takes_fields(_Options, _CHANGEABLE)
-def change(name: NameArgument, *, as_json: JsonOption = False, **given: Any) -> None:
-    """Change the batch limits of a running stream. The next batch uses the new limits."""
-    options = read_given(_Options, given)
-    if not options:
-        raise InputError(
-            f"There is nothing to change. Give {' or '.join(flag_of(_Options, each) for each in _CHANGEABLE)}."
-        )
-    print_answer(lambda api: api.change_stream(name, {"options": options}), describe_stream, as_json=as_json)
-
-
-@app.command(
-    "check",
-    epilog="Exit codes: 0 the update may begin; 1 there are reasons against it; 2 wrong usage; 3 the API does "
-    "not answer; 4 the API refused the call.",
-)
-def check(
-    name: NameArgument,
-    *,
-    release: ReleaseOption = None,
-    options: SetOption = None,
-    mapping: MappingOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Check whether a stream can be updated, and change nothing. Print all reasons against the update.
-
-    --release, --set and --mapping mean the same as in 'refeed stream update'.
-    """
-    wanted = {"release": release, "options": parse_options(options), "mapping": parse_mapping(mapping)}
-    with open_api() as api:
-        found = api.check_stream(name, wanted)
-    print_found(found, _check_lines, as_json=as_json)
-    if not found["passes"]:
-        raise typer.Exit(ExitCode.FAILED)
-
-
-def _check_lines(found: Mapping[str, Any]) -> Iterator[str]:
+def check_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield whether an update may begin, and every reason against it."""
     yield "The update may begin." if found["passes"] else "The update is refused:"
     for reason in found["reasons"]:
         yield f"  {reason['code']}: {reason['message']}"
@@ -240,30 +191,8 @@ def parse_mapping(texts: Sequence[str] | None) -> dict[str, str | None]:
     return {old: new or None for old, new in pairs.items()}
 
 
-@app.command("logs", epilog=EXIT_CODES)
-def logs(name: NameArgument, *, tail: TailOption = DEFAULT_TAIL_BYTES, as_json: JsonOption = False) -> None:
-    """Show the end of a stream's log. If the log is on another machine, show that machine's name."""
-    with open_api() as api:
-        print_log([api.read_stream_log(name, tail_bytes=tail)], as_json=as_json)
-
-
-@app.command("history", epilog=EXIT_CODES)
-def history(
-    name: NameArgument,
-    over: Annotated[
-        Literal["hour", "day"],
-        typer.Option(
-            help="The period: hour (the last hour, in steps of one minute) or day (the last day, in steps of "
-            "ten minutes)."
-        ),
-    ] = "hour",
-    as_json: JsonOption = False,
-) -> None:
-    """Show a stream's past state, rate, lag and backlog."""
-    print_answer(lambda api: api.list_stream_histories(over, name), _history_lines, as_json=as_json)
-
-
-def _history_lines(found: Mapping[str, Any]) -> list[str]:
+def history_lines(found: Mapping[str, Any]) -> list[str]:
+    """Return a table of a stream's past state, rate, lag and backlog."""
     rows = [
         [
             render_minute(point["start"]),
@@ -282,23 +211,29 @@ def _finish(
     found: dict[str, Any],
     states: frozenset[str],
     *,
-    wait: bool,
+    watch: bool,
     as_json: bool,
     extra_seconds: float = 0.0,
 ) -> Mapping[str, Any]:
-    """Print the stream and return it, with ``wait`` once it is in one of ``states``.
+    """Print the stream and return it, with ``watch`` once it is in one of ``states``.
 
     Raises:
         typer.Exit: it was not within two minutes and ``extra_seconds``.
     """
-    seconds = _WAIT_SECONDS + extra_seconds
-    if wait:
-        name = found["name"]
-        found = poll(found, lambda: api.read_stream(name), lambda it: it["state"] in states, seconds=seconds)
-    print_found(found, describe_stream, as_json=as_json)
-    if wait and found["state"] not in states:
-        err.print(f"{found['name']} is still {found['state']} after {seconds:.0f} s.")
+    if watch:
+        found = _until(api, found, states, seconds=_WAIT_SECONDS + extra_seconds)
+    STREAM.show(found, as_json=as_json)
+    if watch and found["state"] not in states:
         raise typer.Exit(ExitCode.FAILED)
+    return found
+
+
+def _until(api: "RefeedApi", found: dict[str, Any], states: frozenset[str], *, seconds: float) -> dict[str, Any]:
+    """Return the stream once it is in one of ``states``, or say on stderr that it was not for so long."""
+    name = found["name"]
+    found = poll(found, lambda: api.read_stream(name), lambda it: it["state"] in states, seconds=seconds)
+    if found["state"] not in states:
+        err.print(f"{name} is still {found['state']} after {seconds:.0f} s.")
     return found
 
 
@@ -348,16 +283,16 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "next", " ".join(_launch_words(found))
     elif agent is None:
         # An agent takes it within a second, where one runs.
-        yield "next", f"refeed stream show {found['name']}; without an agent: refeed up, or refeed agent"
+        yield "next", f"refeed describe stream/{found['name']}; without an agent: refeed up, or refeed agent"
 
 
 def _launch_words(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the command that launches a stream again as it was, word by word."""
-    yield from ("refeed", "stream", "launch", found["name"], "--kind", found["kind"])
+    yield from ("refeed", "launch", found["name"], "--kind", found["kind"])
     if found["release"] is not None:
         yield from ("--release", found["release"])
     for name, text in _option_texts(found):
-        yield from (flag_of(_Options, name), text)
+        yield from (flag_of(StreamFlags, name), text)
 
 
 def _option_texts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -366,3 +301,22 @@ def _option_texts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         texts = [f"{old}={new}" for old, new in value.items()] if isinstance(value, Mapping) else [str(value)]
         for text in texts:
             yield name, text
+
+
+def _list_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield from render_streams(found["streams"])
+    yield "\nTo see all streams and jobs: refeed status"
+
+
+STREAM: Final = ObjectKind(
+    name="stream",
+    plural="streams",
+    fetch=lambda api, _: api.list_streams(),
+    table=_list_lines,
+    read=lambda api, name: api.read_stream(name),
+    lines=describe_stream,
+    verbs=("logs", "figures", "set", "revert"),
+    acts={"cancel": lambda api, name, _: api.act_on_stream(name, "cancel")},
+    follow=lambda api, found: _until(api, found, _ENDED, seconds=_WAIT_SECONDS),
+    succeeded=lambda found: found["state"] in _ENDED,
+)

@@ -113,7 +113,7 @@ class WantedStreams:
                 return record.wanted is Wanted.RUNNING or not self._was_ended_by_up(record)
             if not self._was_ended_by_up(record):
                 group = f" --group {options['group']}" if options else ""
-                again = f"refeed stream launch {name} --kind {record.kind}{group}"
+                again = f"refeed launch {name} --kind {record.kind}{group}"
                 self._say(f"{name} is {record.state}; '{again}' starts it again")
                 return True
         kind: Literal["backup", "pipeline"] = "backup" if name == BACKUP_STREAM else "pipeline"

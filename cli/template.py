@@ -1,58 +1,24 @@
-"""``refeed template``: list, show and launch templates through the HTTP API."""
+"""Templates as commands show and launch them."""
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-import typer
-
 from cli.api import print_answer
-from cli.invocation import HomeGroup
-from cli.options import EXIT_CODES, JsonOption
+from cli.objects import ObjectKind
 from cli.parameters import parse_pairs
 from cli.terminal import render_table
 
 if TYPE_CHECKING:
     from client.api import RefeedApi
 
-app = typer.Typer(
-    cls=HomeGroup,
-    help="Launch streams and jobs from templates, by name. The commands call the API at REFEED_API_URL.",
-    epilog=EXIT_CODES,
-    no_args_is_help=True,
-)
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A template's name.", show_default=False)]
-
-
-@app.command("list", epilog=EXIT_CODES)
-def list_(as_json: JsonOption = False) -> None:
-    """List all templates, including templates with faults."""
-    print_answer(lambda api: api.list_templates(), _table, as_json=as_json)
-
-
-@app.command("show", epilog=EXIT_CODES)
-def show(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Show one template, with its parameters and its request."""
-    print_answer(lambda api: api.read_template(name), _lines, as_json=as_json)
-
-
-@app.command("launch", epilog=EXIT_CODES)
-def launch(
-    name: NameArgument,
-    *,
-    param: Annotated[
-        list[str] | None,
-        typer.Option("--param", "-p", metavar="NAME=VALUE", help="The value of a parameter. May be repeated."),
-    ] = None,
-    idempotency_key: Annotated[
-        str | None, typer.Option(help="Repeated calls with the same key launch the template only once.")
-    ] = None,
-    as_json: JsonOption = False,
+def launch_template(
+    name: str, parameters: Sequence[str] | None, *, idempotency_key: str | None, as_json: bool
 ) -> None:
-    """Launch the job or stream that a template describes."""
-    given = parse_pairs(param, "--param", "NAME=VALUE, such as topic=orders") or {}
+    """Launch the job or stream that a template describes, and print what was made."""
+    given = parse_pairs(parameters, "--param", "NAME=VALUE, such as topic=orders") or {}
 
     def launch_it(api: "RefeedApi") -> dict[str, Any]:
         types = {each["name"]: each["type"] for each in api.read_template(name)["parameters"]}
@@ -82,8 +48,9 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _made_lines(made: Mapping[str, Any]) -> Iterator[str]:
-    next_ = f"{made['kind']} watch" if made["kind"] in {"backfill", "merge"} else "stream show"
-    yield f"{made['kind']} {made['id']}; refeed {next_} {made['id']}"
+    is_job = made["kind"] in {"backfill", "merge"}
+    next_ = f"watch {made['id']}" if is_job else f"describe stream/{made['id']}"
+    yield f"{made['kind']} {made['id']}; refeed {next_}"
 
 
 def _typed(kind: str, text: str) -> Any:
@@ -98,3 +65,13 @@ def _typed(kind: str, text: str) -> Any:
 
 def _shown(value: Any) -> str:
     return "" if value is None else json.dumps(value) if isinstance(value, bool) else str(value)
+
+
+TEMPLATE: Final = ObjectKind(
+    name="template",
+    plural="templates",
+    fetch=lambda api, _: api.list_templates(),
+    table=_table,
+    read=lambda api, name: api.read_template(name),
+    lines=_lines,
+)

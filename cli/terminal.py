@@ -194,6 +194,15 @@ def render_figures(columns: Sequence[str], rows: Sequence[Sequence[str]], *, lef
     return found
 
 
+def render_leaving(job_id: str) -> str:
+    """Return what becomes of a job that nobody watches any more, and the commands that go on with it."""
+    return (
+        f"{job_id} continues without this command. To watch it again, or to stop it:\n"
+        f"  refeed watch {job_id}\n"
+        f"  refeed cancel {job_id}"
+    )
+
+
 def _faults(error: RefeedError) -> list[str]:
     """Return one line for each fault that an error with several of them carries."""
     lines = []

@@ -1,18 +1,26 @@
-"""``refeed stream update`` and ``updates``: another release for a running stream, through the HTTP API."""
+"""Updates of streams as commands show, follow and revert them; and ``refeed update``."""
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import uuid4
 
 import typer
 
-from cli.api import POLL_SECONDS, open_api, print_answer
+from cli.api import open_api
 from cli.approval import end_if_held
 from cli.moments import render_minute, render_seconds
+from cli.objects import ObjectKind, follow_states, stream_name
 from cli.options import JsonOption
-from cli.stream import MappingOption, NameArgument, ReleaseOption, SetOption, parse_mapping, parse_options
-from cli.terminal import ExitCode, err, out, print_json, render_table
+from cli.stream import (
+    MappingOption,
+    NameArgument,
+    ReleaseOption,
+    SetOption,
+    check_lines,
+    parse_mapping,
+    parse_options,
+)
+from cli.terminal import ExitCode, print_found, render_table
 from model.errors import InputError
 from model.stream_update import (
     ENDED_UPDATES,
@@ -84,8 +92,9 @@ def update(
         ),
     ] = UpdateStrategy.HAND_OVER,
     reason: Annotated[str | None, typer.Option(help="The reason. The history shows it.")] = None,
-    roll_back: Annotated[
-        bool, typer.Option("--roll-back", help="Roll back the current update of the stream.")
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only check. Print all reasons against the update, and change nothing."),
     ] = False,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Repeated calls with the same key make only one update.")
@@ -95,8 +104,8 @@ def update(
 ) -> None:
     """Update a running stream to another release or other options, and watch the result.
 
-    The update begins with the check of 'refeed stream check', except with --strategy restart. If the new
-    release fails, Refeed rolls the update back.
+    The update begins with the check that --dry-run shows, except with --strategy restart. If the new release
+    fails, Refeed rolls the update back. 'refeed revert' takes an update back.
     """
     if may_differ and not shadow:
         raise InputError("--may-differ works only with --shadow.")
@@ -111,56 +120,25 @@ def update(
         "reason": reason,
         "shadow": {"may_differ": may_differ or []} if shadow else None,
     }
+    name = stream_name(name)
     with open_api() as api:
-        if roll_back:
-            found = api.roll_back_update(find_living_update(name, api.list_updates(name)["updates"]))
-        else:
-            found = api.update_stream(name, request, idempotency_key=idempotency_key or str(uuid4()))
-            end_if_held(found, waits=watch, as_json=as_json)
-        if watch:
-            found = _watch(api, found, is_quiet=as_json)
-    if as_json:
-        print_json(found)
-    else:
-        _print_update(found)
-    is_taken_back = roll_back and found["state"] == UpdateState.ROLLED_BACK
-    if watch and found["state"] != UpdateState.STABLE and not is_taken_back:
-        raise typer.Exit(ExitCode.FAILED)
+        if dry_run:
+            wanted = {field: request[field] for field in ("release", "options", "mapping")}
+            checked = api.check_stream(name, wanted)
+            print_found(checked, check_lines, as_json=as_json)
+            raise typer.Exit(ExitCode.OK if checked["passes"] else ExitCode.FAILED)
+        found = api.update_stream(name, request, idempotency_key=idempotency_key or str(uuid4()))
+        end_if_held(found, waits=watch, as_json=as_json)
+        UPDATE.finish(api, found, watch=watch, as_json=as_json)
 
 
-def updates(name: NameArgument, as_json: JsonOption = False) -> None:
-    """List every update of a stream, newest first."""
-    print_answer(lambda api: api.list_updates(name), lambda found: _list(found["updates"]), as_json=as_json)
-
-
-def _list(updates: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _list(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of a table of updates, and everything about the newest one where it has a reason."""
+    updates = found["updates"]
     yield from describe_updates(updates)
     if updates and updates[0]["error"] is not None:
         yield ""
-        yield from _describe(updates[0])
-        for release, end in _logs(updates[0]):
-            yield f"  the end of the {release} release's log:"
-            yield from end.splitlines()
-
-
-def find_living_update(name: str, found: Sequence[Mapping[str, Any]]) -> str:
-    """Return the id of a stream's update that has not ended; ``found`` are its updates, newest first.
-
-    Raises:
-        InputError: there is none; the message says how to go back from a STABLE one.
-    """
-    for each in found:
-        if each["state"] not in _ENDED:
-            return str(each["id"])
-    message = f"{name} has no update that can be rolled back"
-    if found:
-        message += f": {found[0]['id']} is {found[0]['state']}"
-    if found and found[0]["state"] == UpdateState.STABLE:
-        message += (
-            ". To go back from a STABLE update, update the stream again with its earlier release and options"
-        )
-    raise InputError(f"{message}.")
+        yield from _describe_whole(updates[0])
 
 
 def describe_updates(updates: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -188,34 +166,18 @@ def _changes(update: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name}={'' if value is None else value}"
 
 
-def _watch(api: "RefeedApi", found: dict[str, Any], *, is_quiet: bool) -> dict[str, Any]:
-    """Print each new step until the update has ended."""
-    state = ""
-    while True:
-        if found["state"] != state and not is_quiet:
-            out.print(f"{found['id']}  {found['state']}")
-        state = found["state"]
-        if state in _ENDED:
-            return found
-        time.sleep(POLL_SECONDS)
-        found = api.read_update(found["id"])
-
-
-def _print_update(found: Mapping[str, Any]) -> None:
-    for line in _describe(found):
-        out.print(line)
-    for release, end in _logs(found):
-        err.print(f"the end of the {release} release's log:\n{end}")
-
-
 def _describe(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"{found['id']} of {found['stream']}: {found['state']}"
     for label, text in _details(found):
         yield f"  {label:<9} {text}"
 
 
-def _logs(found: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    return () if found["error"] is None else found["error"]["logs"].items()
+def _describe_whole(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines that show an update, with the ends of the releases' logs."""
+    yield from _describe(found)
+    for release, end in ({} if found["error"] is None else found["error"]["logs"]).items():
+        yield f"  the end of the {release} release's log:"
+        yield from end.splitlines()
 
 
 def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -274,3 +236,24 @@ def shadow_details(report: Mapping[str, Any] | None) -> Iterator[tuple[str, str]
     for one in (one for one in report["examples"] if one["column"] is not None):
         place = f"{one['table']}.{one['column']}"
         yield "differs", f"{place} of {one['topic']} {one['message_id']}: {one['running']} becomes {one['new']}"
+
+
+def _fetch(api: "RefeedApi", wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "stream" not in wanted:
+        raise InputError("Name the stream whose updates you want to see: --stream NAME.")
+    return api.list_updates(stream_name(wanted["stream"]))
+
+
+UPDATE: Final = ObjectKind(
+    name="update",
+    plural="updates",
+    prefix="up",
+    fetch=_fetch,
+    filters=("stream",),
+    table=_list,
+    read=lambda api, update_id: api.read_update(update_id),
+    lines=_describe_whole,
+    acts={"revert": lambda api, update_id, _: api.roll_back_update(update_id)},
+    follow=lambda api, found: follow_states(found, lambda: api.read_update(found["id"]), _ENDED),
+    succeeded=lambda found: found["state"] == UpdateState.STABLE,
+)

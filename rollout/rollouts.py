@@ -25,6 +25,7 @@ from model.stream_record import StreamRecord, Wanted
 from model.stream_update import (
     UNWANTED,
     ShadowRequest,
+    StreamUpdate,
     UpdateFault,
     UpdateRequest,
     UpdateState,
@@ -34,7 +35,7 @@ from model.stream_update import (
 from rollout.manifests.manifest import digest_of
 from rollout.manifests.rollout import KIND, RolloutManifest, RolloutSideWanted, RolloutWanted, read_rollout
 from rollout.service import any_release
-from rollout.updates import show_update
+from rollout.shadow_work import show_update
 
 # The code of a rollout to what runs already.
 NOTHING_TO_ROLL_OUT: Final = "nothing_to_roll_out"
@@ -143,14 +144,14 @@ class RolloutService:
         principal.require(ROLLOUTS_APPLY)
         found = self._store.get_rollout(rollout_id)
         if not found.state.is_ended:
-            message = f"{found.id} is {found.state}: 'refeed rollout cancel {found.id}' rolls it back."
+            message = f"{found.id} is {found.state}: 'refeed cancel {found.id}' rolls it back."
             raise RolloutInProgressError(message, rollout=found.id, state=found.state.value)
         document = {**found.document, "from": found.document["to"], "to": found.document["from"]}
         kind, wanted = self._store.get_stream(found.stream).kind, read_rollout(document)
         before, after = found.to_side, found.from_side
         _check_strategy(wanted, found.manifest, kind, before, after)
         self._check_release(after.release)
-        update = update_request(wanted, before, after, is_trusted=self._was_stable(found))
+        update = update_request(wanted, before, after, is_trusted=was_stable(self._store, found.update))
         new = NewRollout(found.manifest, found.digest, document, found.stream, before, update, reverses=found.id)
         made = self._store.create_rollout(new, actor=principal.name)
         _LOG.info("rollout_reversed", rollout=found.id, by=principal.name, made=made.id)
@@ -199,21 +200,21 @@ class RolloutService:
             and each.finished_at >= since
         ]
 
-    def _was_stable(self, rollout: Rollout) -> bool:
-        """Whether what ran before had come by a launch, or by a change that was proven STABLE."""
-        side = rollout.from_side
-        for update in self._store.list_updates(rollout.stream):
-            to = RolloutSide(update.request.release, update.to_options)
-            if update.created_at < rollout.created_at and to == side:
-                return update.state is UpdateState.STABLE and update.error is None
-        return True
-
     def _stream(self, name: str) -> StreamRecord:
         try:
             return self._store.get_stream(name)
         except StreamNotFoundError as exc:
             meant = did_you_mean(name, [each.name for each in self._store.list_streams()])
             raise StreamNotFoundError(f"{exc.message}{meant}", name=name) from exc
+
+
+def was_stable(store: JobStore, update: StreamUpdate) -> bool:
+    """Whether what ran before an update had come by a launch, or by a change that was proven STABLE."""
+    side = RolloutSide(update.from_release, update.from_options)
+    for each in store.list_updates(update.stream):
+        if each.created_at < update.created_at and RolloutSide(each.request.release, each.to_options) == side:
+            return each.state is UpdateState.STABLE and each.error is None
+    return True
 
 
 def _inbox_item(rollout: Rollout) -> InboxItem:

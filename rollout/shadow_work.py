@@ -141,3 +141,8 @@ def hide_values(figures: Mapping[str, Any] | None, principal: Principal) -> Mapp
         for example in report["examples"]
     ]
     return {**figures, SHADOW_FIGURES: {**report, "examples": examples}}
+
+
+def show_update(update: StreamUpdate, principal: Principal) -> StreamUpdate:
+    """Return the update with the values of messages that the principal may read alone."""
+    return replace(update, figures=hide_values(update.figures, principal))

@@ -1,7 +1,6 @@
 """Updates of streams as callers request, read and decide them."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -10,8 +9,8 @@ import structlog
 from jobs.inbox_items import FAILURE_DAYS, InboxItem
 from jobs.store import Idempotency, JobStore
 from jobs.versions import Versions
-from model.errors import RequestInvalidError
-from model.principal import READ, STREAMS_OPERATE, STREAMS_READ, Principal
+from model.errors import RequestInvalidError, StreamStateError
+from model.principal import READ, ROLLOUTS_APPLY, STREAMS_OPERATE, STREAMS_READ, Principal
 from model.stream_options import StreamKind, option_errors
 from model.stream_record import StreamRecord
 from model.stream_update import (
@@ -23,8 +22,9 @@ from model.stream_update import (
     UpdateRequest,
     UpdateState,
 )
+from rollout.rollouts import RolloutService, was_stable
 from rollout.service import any_release
-from rollout.shadow_work import hide_values
+from rollout.shadow_work import show_update
 
 _LOG: Final = structlog.get_logger()
 _FAILURES: Final = frozenset({UpdateState.FAILED, UpdateState.ROLLED_BACK})
@@ -43,6 +43,7 @@ class UpdateService:
     def __init__(self, store: JobStore, *, check_release: Callable[[str | None], None] = any_release) -> None:
         self._store = store
         self._check_release = check_release
+        self._rollouts = RolloutService(store, check_release=check_release)
 
     def create(
         self,
@@ -116,21 +117,50 @@ class UpdateService:
         items = [_inbox_item(each) for each in newest.values() if each.manifest is None]
         return [item for item in items if item is not None]
 
-    def roll_back(self, update_id: str, *, principal: Principal) -> StreamUpdate:
-        """Take an update back; before its hand-over it ends with this, and the old release never stopped.
+    def revert(self, update_id: str, *, principal: Principal) -> StreamUpdate:
+        """Take back what an update does or did, and return it; of a STABLE one the update that goes back.
 
-        In the hand-over the agent ends the new release, unless that has the stream: then it hands it back.
+        Before its hand-over it ends with this, and the old release never stopped. In the hand-over the agent ends
+        the new release, unless that has the stream: then it hands it back. To a release and options that were
+        STABLE before nothing is compared and nothing validated. Renamed sources keep their new names. A rollout is
+        cancelled, or reversed by another one; see :class:`rollout.rollouts.RolloutService`.
 
         Raises:
             UpdateNotFoundError: there is none.
-            StreamStateError: it has ended, goes back already, or has no way back.
+            StreamStateError: it changed nothing, goes back already, has no way back, or something else runs since.
+            RefeedError: as asking for an update.
         """
-        principal.require(STREAMS_OPERATE)
+        principal.require_any(STREAMS_OPERATE, ROLLOUTS_APPLY)
         found = self._store.get_update(update_id)
-        fault = UpdateFault(UNWANTED, f"{principal.name} rolled the update back while it was {found.state}.")
+        if found.manifest is not None:
+            take_back = self._rollouts.reverse if found.state.is_ended else self._rollouts.cancel
+            return take_back(update_id, principal=principal).update
+        principal.require(STREAMS_OPERATE)
+        if found.state is UpdateState.STABLE:
+            return self._reverse(found, principal)
+        fault = UpdateFault(UNWANTED, f"{principal.name} reverted the update while it was {found.state}.")
         decided = self._store.take_update_back(update_id, fault, actor=principal.name)
         _LOG.info("update_unwanted", stream=found.stream, update=found.id, by=principal.name)
         return show_update(decided, principal)
+
+    def _reverse(self, found: StreamUpdate, principal: Principal) -> StreamUpdate:
+        """Ask for an update to what ran before a STABLE one."""
+        record = self._store.get_stream(found.stream)
+        if (record.release, dict(record.options)) != (found.request.release, found.to_options):
+            raise StreamStateError(
+                f"{found.id} can't be reverted, because {found.stream} runs otherwise since then. "
+                f"'refeed get updates --stream {found.stream}' lists the later updates.",
+                update=found.id,
+            )
+        request = UpdateRequest(
+            found.from_release,
+            {name: found.from_options.get(name) for name in found.request.options},
+            {},
+            reason=f"It reverts {found.id}.",
+            strategy=found.request.strategy,
+            is_trusted=was_stable(self._store, found),
+        )
+        return self.create(found.stream, request, principal=principal)
 
 
 def _inbox_item(update: StreamUpdate) -> InboxItem | None:
@@ -140,11 +170,6 @@ def _inbox_item(update: StreamUpdate) -> InboxItem | None:
     if update.state not in _FAILURES or (update.error is not None and update.error.code == UNWANTED):
         return None
     return InboxItem("failure", "update", update.stream, update.state, None, by, update.finished_at, message)
-
-
-def show_update(update: StreamUpdate, principal: Principal) -> StreamUpdate:
-    """Return the update with the values of messages that the principal may read alone."""
-    return replace(update, figures=hide_values(update.figures, principal))
 
 
 def _errors_of(record: StreamRecord, request: UpdateRequest) -> list[dict[str, str]]:

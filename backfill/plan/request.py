@@ -89,7 +89,7 @@ class BackfillRequest(Declared):
             description="Labels of the backfill. The list of backfills can be filtered by labels.",
             example={"ticket": "shop-123"},
             is_changeable=True,
-            help="A label of the backfill. 'refeed backfill list' can filter by labels. May be repeated.",
+            help="A label of the backfill. 'refeed get backfills' can filter by labels. May be repeated.",
             flag="label",
         ),
     ] = field(default_factory=dict)

@@ -129,7 +129,7 @@ def check_manifest_free(connection: Connection, manifest: str) -> None:
             state = rollout_state(update)
             raise RolloutInProgressError(
                 f"{update.id} of {manifest} is {state}. Wait for the end of the rollout, or cancel it with "
-                f"'refeed rollout cancel {update.id}'.",
+                f"'refeed cancel {update.id}'.",
                 rollout=update.id,
                 state=state,
             )

@@ -296,14 +296,14 @@ def check_not_updating(connection: Connection, stream: str) -> None:
             state = rollout_state(living)
             raise RolloutInProgressError(
                 f"The rollout {living.id} of {living.manifest} changes {stream} and is {state}. Wait for the end "
-                f"of the rollout, or cancel it with 'refeed rollout cancel {living.id}'.",
+                f"of the rollout, or cancel it with 'refeed cancel {living.id}'.",
                 stream=stream,
                 rollout=living.id,
                 state=state,
             )
         raise UpdateInProgressError(
             f"The update {living.id} of {stream} is {living.state}. Wait for the end of the update, or roll it "
-            f"back with 'refeed stream update {stream} --roll-back'.",
+            f"back with 'refeed revert stream/{stream}'.",
             stream=stream,
             update=living.id,
             state=living.state,

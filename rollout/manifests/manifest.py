@@ -47,7 +47,7 @@ _FINDERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Iterator[Found]]]] = 
 _TAKEN_OUT: Final[Mapping[tuple[str | int, ...], str]] = {
     ("validate", "query"): (
         "A rollout runs no query. Remove validate.query and validate.max_bytes_billed. To check the data by SQL, "
-        "use 'refeed query' after the rollout. If the data is wrong, use 'refeed rollout reverse'."
+        "use 'refeed query' after the rollout. If the data is wrong, use 'refeed revert'."
     ),
     ("overlap",): "overlap must be skip or queue. A schedule no longer cancels its previous run (replace).",
 }

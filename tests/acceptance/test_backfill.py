@@ -185,7 +185,7 @@ def test_a_canary_pauses_itself_and_goes_on_when_somebody_has_looked(office: Off
     assert rows_of(canary + office.receive(listener)) == Counter(range(ROWS))
     assert watcher.returncode == 0, said
     assert json.loads(shown)["progress"]["published"] == ROWS
-    assert f"go on with 'refeed backfill resume {backfill_id}'" in said
+    assert f"go on with 'refeed resume {backfill_id}'" in said
 
 
 def test_more_rows_than_one_person_may_decide_about_wait_for_another_one(office: Office) -> None:

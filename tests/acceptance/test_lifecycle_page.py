@@ -43,7 +43,7 @@ done
 BEFORE_UPDATE = """
 python() {{ [ "$*" = "-m hatchling build -t wheel" ]; }}
 refeed up > up.log 2>&1 &
-until refeed stream show backup; do sleep 1; done
+until refeed describe stream/backup; do sleep 1; done
 """
 # The publisher is the newest job; all that it published is archived soon.
 AFTER_UPDATE = """

@@ -236,7 +236,7 @@ def house(tmp_path: Path) -> Iterator[StoryHouse]:
 
 def find(house: StoryHouse) -> None:
     """An hour of orders is empty, another topic has about as many, and half of those look wrong."""
-    topics = {each["topic"]: each for each in house.refeed("topics")["topics"]}
+    topics = {each["topic"]: each for each in house.refeed("get", "topics")["topics"]}
     assert {name: each["messages"] for name, each in topics.items()} == {
         "orders": sum(ARCHIVED.values()),
         "orders-next": STRAYED,
@@ -246,10 +246,10 @@ def find(house: StoryHouse) -> None:
     wanted = {"orders": DAY.replace(hour=16, minute=20), "orders-next": ORDERS[-1].published}
     assert {name: moment_of(each["last_publish_time"]) for name, each in topics.items()} == wanted
 
-    counted = house.refeed("topic", "orders", *DAYTIME)
+    counted = house.refeed("histogram", "orders", *DAYTIME)
     assert [each["messages"] for each in counted["buckets"]] == [ARCHIVED.get(n, 0) for n in range(12, 17)]
     assert counted["messages"] == sum(ARCHIVED.values())
-    elsewhere = house.refeed("topic", "orders-next", *DAYTIME)
+    elsewhere = house.refeed("histogram", "orders-next", *DAYTIME)
     assert [each["messages"] for each in elsewhere["buckets"]] == [0, 0, STRAYED, 0, 0]
 
     looked = house.refeed("messages", "orders-next", *HOUR, "-a", "version=2", "--limit", "100")
@@ -297,7 +297,7 @@ def test_a_hole_in_one_hour_is_found_planned_tried_repaired_verified_and_undone(
     assert len(house.staged()) == CANARY
 
     # Repaired.
-    done = house.refeed("backfill", "resume", made["id"], "--watch")
+    done = house.refeed("resume", made["id"], "--watch")
     progress = done["progress"]
     assert (done["state"], progress["selected"], progress["published"]) == ("SUCCEEDED", STRAYED, STRAYED)
     assert (progress["failed"], progress["repeated_at_most"]) == (0, 0)
@@ -312,7 +312,7 @@ def test_a_hole_in_one_hour_is_found_planned_tried_repaired_verified_and_undone(
 
     # Verified.
     house.wait(made["id"], lambda shown: shown["verification"]["state"] == "complete", "all has landed")
-    proof = house.refeed("backfill", "show", made["id"])["verification"]
+    proof = house.refeed("describe", made["id"])["verification"]
     assert proof == {
         "state": "complete",
         "selected": STRAYED,
@@ -323,7 +323,7 @@ def test_a_hole_in_one_hour_is_found_planned_tried_repaired_verified_and_undone(
     }
 
     # Undone.
-    undone = house.refeed("backfill", "revert", made["id"])["verification"]
+    undone = house.refeed("revert", made["id"])["verification"]
     assert (undone["published"], undone["landed"], undone["missing"]) == (STRAYED, 0, STRAYED)
     assert house.staged() == []
     assert house.commands <= 10

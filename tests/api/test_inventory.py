@@ -1,4 +1,4 @@
-"""``refeed topics``, ``topic``, ``streams`` against the API as it is served: each number is the archive's own."""
+"""Topics and streams in the terminal against the API as it is served: each number is the archive's own."""
 
 import json
 from collections.abc import Callable
@@ -25,11 +25,11 @@ def api(start_api: Callable[..., Any]) -> Any:
 
 
 def test_topics_have_the_archive_s_numbers(client, refeed):
-    code, text, _ = refeed("topics")
+    code, text, _ = refeed("get", "topics")
     assert code == 0
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line}
     assert (rows["orders"][1], rows["orders"][-1], rows["members"][-1]) == ("NO", "7", "2")
-    shown = json.loads(refeed("topics", "--json")[1])
+    shown = json.loads(refeed("get", "topics", "--json")[1])
     told = client.get("/topics").json()
     for topic in (*shown["topics"], *told["topics"]):
         # Both change with the time of the question.
@@ -39,15 +39,15 @@ def test_topics_have_the_archive_s_numbers(client, refeed):
 
 @pytest.mark.parametrize(("step", "buckets"), [("minute", 60), ("hour", 24), ("day", 30)])
 def test_a_topic_has_each_of_its_messages_in_one_step(refeed: Refeed, step: str, buckets: int) -> None:
-    code, text, _ = refeed("topic", "orders", "--step", step)
+    code, text, _ = refeed("histogram", "orders", "--step", step)
     assert (code, f"by {step}: 7 archived messages" in text) == (0, True)
-    found = json.loads(refeed("topic", "orders", "--step", step, "--json")[1])
+    found = json.loads(refeed("histogram", "orders", "--step", step, "--json")[1])
     assert (found["step"], found["messages"], sum(each["messages"] for each in found["buckets"])) == (step, 7, 7)
     assert len(found["buckets"]) in (buckets, buckets + 1)
 
 
 def test_a_step_of_minutes_is_bounded_like_every_other(refeed: Refeed) -> None:
-    code, _, said = refeed("topic", "orders", "--step", "minute", "--from", "8d")
+    code, _, said = refeed("histogram", "orders", "--step", "minute", "--from", "8d")
     assert code == 4
     assert "10,000 are allowed" in said
 
@@ -57,11 +57,11 @@ def test_streams_show_what_the_stream_wrote(api: Any, refeed: Refeed) -> None:
     path.parent.mkdir(parents=True)
     # Drained: one that runs would have to report again while this looks.
     StatusFile(path).write(state="stopped", totals={"messages": 9})
-    code, text, _ = refeed("streams")
+    code, text, _ = refeed("get", "streams")
     assert code == 0
     assert text.splitlines()[1].split()[:2] == ["backup", "DRAINED"]
     assert text.splitlines()[1].split()[-1] == "9"
-    (stream,) = json.loads(refeed("streams", "--json")[1])["streams"]
+    (stream,) = json.loads(refeed("get", "streams", "--json")[1])["streams"]
     assert stream["totals"] == {"messages": 9}
 
 

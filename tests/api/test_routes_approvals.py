@@ -138,31 +138,29 @@ def test_an_approval_that_nobody_decides_in_a_day_expires(api: Any, keys: dict[s
 
 def test_the_terminal_says_who_has_to_approve_and_how(api, keys, refeed, monkeypatch):
     monkeypatch.setenv("REFEED_API_KEY", keys["ann"])
-    code, text, said = refeed("stream", "drain", "backup", "--timeout", "5")
+    code, text, said = refeed("drain", "backup", "--timeout", "5")
     approval = text.split()[0]
     assert code == 0
     assert text.splitlines()[0] == f"{approval}  WAITING: the action was not carried out yet."
     assert "A person other than key:ann must approve it until" in said
-    assert f"refeed approval approve {approval}" in said
-    for waiting in (("cancel", "backup", "--wait"), ("update", "backup", "--set", "slots=3", "--watch")):
-        assert refeed("stream", *waiting)[0] == 1
+    assert f"refeed approve {approval}" in said
+    for waiting in (("cancel", "stream/backup", "--watch"), ("update", "backup", "--set", "slots=3", "--watch")):
+        assert refeed(*waiting)[0] == 1
     snapshot = complete(api.store).id
-    code, text, _ = refeed("stream", "rollback", "backup", snapshot, "--yes", "--json")
+    code, text, _ = refeed("restore", "backup", snapshot, "--yes", "--json")
     assert (code, json.loads(text)["action"]) == (0, "rollback")
-    assert refeed("approval", "approve", approval)[0] == 4
+    assert refeed("approve", approval)[0] == 4
     monkeypatch.setenv("REFEED_API_KEY", keys["bob"])
     code, text, _ = refeed("inbox")
-    assert f"  refeed approval approve {approval}" in text.splitlines()
-    code, text, _ = refeed("approval", "show", approval)
-    assert f"refeed approval approve {approval}, by a person other than key:ann" in text
-    code, text, _ = refeed(
-        "approval", "reject", json.loads(refeed("approval", "list", "--json")[1])["approvals"][0]["id"]
-    )
+    assert f"  refeed approve {approval}" in text.splitlines()
+    code, text, _ = refeed("describe", approval)
+    assert f"refeed approve {approval}, by a person other than key:ann" in text
+    code, text, _ = refeed("reject", json.loads(refeed("get", "approvals", "--json")[1])["approvals"][0]["id"])
     assert (code, "REJECTED" in text) == (0, True)
-    code, text, _ = refeed("approval", "approve", approval)
+    code, text, _ = refeed("approve", approval)
     assert (code, text.splitlines()[0]) == (0, f"{approval}  APPROVED")
     assert "stream backup" in text
-    listed = refeed("approval", "list", "--state", "approved")[1]
+    listed = refeed("get", "approvals", "--state", "approved")[1]
     assert [approval, "APPROVED", "drain", "backup", "key:ann"] == listed.splitlines()[-1].split()[:5]
     code, text, _ = refeed("events", "stream/backup")
     assert approval in text

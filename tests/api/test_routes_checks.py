@@ -129,21 +129,21 @@ def test_what_is_asked_wrongly_is_refused(client):
 
 def test_the_terminal_prints_the_same_and_its_exit_code_says_whether_it_passes(api: Any, refeed: Refeed) -> None:
     run(api, gethostname(), api.home)
-    code, text, _ = refeed("stream", "check", "backup", "--set", "slots=3")
+    code, text, _ = refeed("update", "backup", "--dry-run", "--set", "slots=3")
     assert (code, text.splitlines()) == (
         0,
         ["The update may begin.", "  slots changes from 2 to 3", "The update can be rolled back."],
     )
-    code, text, _ = refeed("stream", "check", "backup", "--release", "9.0.0", "--mapping", "orders=")
+    code, text, _ = refeed("update", "backup", "--dry-run", "--release", "9.0.0", "--mapping", "orders=")
     assert code == 1
     assert "Add a mapping of this source to the update, or correct the registry." in text
     assert "The update can't be rolled back:" in text
-    code, text, _ = refeed("stream", "check", "backup", "--release", "9.0.0", "--mapping", "orders=", "--json")
+    code, text, _ = refeed("update", "backup", "--dry-run", "--release", "9.0.0", "--mapping", "orders=", "--json")
     assert (code, json.loads(text)) == (1, check(api, release="9.0.0", mapping={"orders": None}))
     for arguments, words in (
         (("backup", "--set", "group=shop"), "has no option group"),
         (("backup", "--release", "9"), "release_not_found"),
         (("nobody",), "stream_not_found"),
     ):
-        code, _, said = refeed("stream", "check", *arguments)
+        code, _, said = refeed("update", "--dry-run", *arguments)
         assert (code, words in said) == (4, True), said

@@ -134,6 +134,6 @@ def test_a_schedule_that_could_not_start_its_job_is_a_problem_until_it_is_remove
     assert item["message"].endswith("could not start its job: The registry can't be read.")
     problems = client.get("/status").json()["problems"]
     assert ("schedule_failed", "hourly") in [(each["code"], each["name"]) for each in problems]
-    assert "refeed schedule show hourly" in refeed("inbox")[1]
+    assert "refeed describe schedule/hourly" in refeed("inbox")[1]
     api.store.remove_manifest("hourly", source="api")
     assert [each for each in client.get("/inbox").json()["items"] if each["resource"] == "schedule"] == []

@@ -58,10 +58,10 @@ def test_a_backfills_minutes_have_what_was_published_in_each(client, job, refeed
     assert (first["published"], first["rate_limit_messages_per_second"]) == (60, 5)
     assert first["event_time"].startswith("2026-01-01T00:00:00")
     assert (second["published"], second["failed"], second["event_time"]) == (30, 1, None)
-    code, text, _ = refeed("backfill", "rates", job.id)
+    code, text, _ = refeed("figures", job.id)
     assert code == 0
     assert "60" in text
-    assert json.loads(refeed("backfill", "rates", job.id, "--json")[1])["intervals"] == [first, second]
+    assert json.loads(refeed("figures", job.id, "--json")[1])["intervals"] == [first, second]
 
 
 def test_a_streams_hour_has_a_point_a_minute_and_its_day_one_every_ten(client, refeed):
@@ -75,5 +75,5 @@ def test_a_streams_hour_has_a_point_a_minute_and_its_day_one_every_ten(client, r
     known = [point for point in hour["streams"][0]["points"] if point["lag_seconds"] == 1.5]
     assert [point["rate_messages_per_second"] for point in known] == [4.5]
     assert sum(point["backlog_messages"] is None for point in hour["streams"][0]["points"]) >= 55
-    code, text, _ = refeed("stream", "history", "backup")
+    code, text, _ = refeed("figures", "stream/backup")
     assert (code, text.count("unknown") > 100, "4.5" in text) == (0, True, True)

@@ -285,10 +285,10 @@ def test_a_schedule_runs_when_somebody_asks_once_for_a_key_and_the_job_is_theirs
     start, end = (made["parameters"][name]["value"] for name in ("from", "to"))
     assert (start, end[11:], end[:10]) == (first["slot_start"], "03:00:00Z", end[:10])
     assert datetime.fromisoformat(end) - datetime.fromisoformat(start) == timedelta(days=1)
-    code, printed, _ = refeed("schedule", "run", "replays", "--idempotency-key", "mine")
+    code, printed, _ = refeed("run-now", "replays", "--idempotency-key", "mine")
     assert (code, "SKIPPED" in printed, "has not ended" in printed) == (0, True, True)
-    assert refeed("schedule", "run", "replays", "--idempotency-key", "mine")[1] == printed
-    assert f"requested by local, for {covered}" in refeed("schedule", "show", "replays")[1]
+    assert refeed("run-now", "replays", "--idempotency-key", "mine")[1] == printed
+    assert f"requested by local, for {covered}" in refeed("describe", "schedule/replays")[1]
     assert client.post("/schedules/weekly:run").status_code == 404
 
 
@@ -328,7 +328,7 @@ def test_a_slot_s_rollout_is_seen_by_its_id_and_by_the_schedule_s_name(api, clie
     made = client.get(f"/rollouts/{run['job_id']}").json()
     assert (made["manifest"], made["stream"], made["created_by"]) == ("slower", "shop", "schedule:slower")
     assert (made["from"]["options"], made["to"]["options"]) == ({"slots": 2}, {"slots": 1})
-    assert json.loads(refeed("rollout", "show", "slower", "--json")[1])["id"] == run["job_id"]
+    assert json.loads(refeed("describe", "rollout/slower", "--json")[1])["id"] == run["job_id"]
 
 
 def test_a_compaction_is_a_job_by_the_schedule_and_is_refused_without_a_lake(api, monkeypatch):
@@ -388,13 +388,13 @@ def test_the_terminal_plans_applies_shows_and_deletes(api: Any, refeed: Refeed, 
     assert (code, "The plan has changed" in said) == (1, True)
     assert refeed("apply", "-f", str(tmp_path), "--plan", plan)[0] == 0
     assert "none: Schedule merges" in refeed("plan", "-f", str(tmp_path / "merges.yaml"))[1]
-    _, printed, _ = refeed("schedule", "list")
+    _, printed, _ = refeed("get", "schedules")
     assert {"merges", "nightly-merge", "replays"} <= set(printed.split())
-    assert "paused: local paused it." in refeed("schedule", "pause", "merges")[1]
-    assert "paused" not in refeed("schedule", "resume", "merges")[1]
-    assert json.loads(refeed("schedule", "show", "merges", "--json")[1])["cron"] == "15 0 * * *"
+    assert "paused: local paused it." in refeed("pause", "schedule/merges")[1]
+    assert "paused" not in refeed("resume", "schedule/merges")[1]
+    assert json.loads(refeed("describe", "schedule/merges", "--json")[1])["cron"] == "15 0 * * *"
     assert refeed("delete", "-f", str(tmp_path), "--yes")[0] == 0
-    assert refeed("schedule", "show", "merges")[0] == 4
+    assert refeed("describe", "schedule/merges")[0] == 4
     (tmp_path / "merges.yaml").write_text(MERGE + "colour: red\n")
     code, _, said = refeed("apply", "-f", str(tmp_path))
     assert (code, "merges.yaml:5:1: There is no field colour." in said) == (1, True)
@@ -424,8 +424,8 @@ def test_a_file_in_the_watched_folder_is_applied_and_its_fault_is_shown_everywhe
         assert (item["kind"], item["id"]) == ("failure", "uploaded.yaml")
         codes = [each["code"] for each in client.get("/status").json()["problems"]]
         assert "upload_failed" in codes
-    assert "uploaded.yaml: generation" in refeed("manifest", "list")[1]
-    assert "refeed manifest list" in refeed("inbox")[1]
+    assert "uploaded.yaml: generation" in refeed("get", "manifests")[1]
+    assert "refeed get manifests" in refeed("inbox")[1]
     lines = [(line.actor, line.action, line.target, line.outcome) for line in api.audit()]
     for outcome in ("done", "refused"):
         assert (f"upload:{uploads}", "applyManifest", "/manifests/uploaded", outcome) in lines
@@ -433,7 +433,7 @@ def test_a_file_in_the_watched_folder_is_applied_and_its_fault_is_shown_everywhe
     with api.client() as client:
         assert seen("gone_at")
         assert client.get("/manifests/uploaded").status_code == 200, "nothing is removed by itself"
-    assert "uploaded.yaml: the file no longer exists, and its manifest stays" in refeed("manifest", "list")[1]
+    assert "uploaded.yaml: the file no longer exists, and its manifest stays" in refeed("get", "manifests")[1]
     assert "Put the files back, or use 'refeed delete NAME'" in " ".join(refeed("inbox")[1].split())
     assert refeed("delete", "uploaded", "--yes")[0] == 0
     with api.client() as client:
@@ -489,9 +489,9 @@ def test_the_terminal_prunes_after_it_has_shown_what_and_asked(api, refeed, tmp_
         patched.setattr("sys.stdin", io.StringIO("n\n"))
         code, _, said = refeed("apply", "-f", str(tmp_path), "--prune")
     assert (code != 0, "Remove two?" in said) == (True, True)
-    assert refeed("schedule", "show", "two")[0] == 0
+    assert refeed("describe", "schedule/two")[0] == 0
     code, printed, _ = refeed("apply", "-f", str(tmp_path), "--prune", "--plan", plan)
     assert (code, "remove: Schedule two" in printed) == (0, True)
-    assert refeed("schedule", "show", "two")[0] == 4
+    assert refeed("describe", "schedule/two")[0] == 4
     assert refeed("apply", "-f", str(tmp_path), "--prune")[0] == 0, "nothing is left to ask about"
     assert refeed("delete", "--yes")[0] == 2

@@ -212,12 +212,12 @@ def test_a_range_without_a_message_is_said_with_topics_that_are_close(client, re
 
 
 def test_a_word_that_is_no_command_and_no_topic_gets_both_that_are_close(refeed):
-    code, _, said = refeed("backfill", "lsit")
+    code, _, said = refeed("backfill", "craete")
     assert code == 2
-    assert "refeed backfill has no command lsit. Did you mean list?" in said
+    assert "refeed backfill has no command craete. Did you mean create?" in said
     assert "give the range: --from" in said
     code, _, said = refeed("backfill", "slaes", "--from", "2h")
     assert code == 4
     assert "Did you mean sales?" in said
-    code, _, said = refeed("backfill", "retry-", "--from", "2h")
-    assert "refeed backfill has no command retry- either. Did you mean retry" in said
+    code, _, said = refeed("backfill", "plan-", "--from", "2h")
+    assert "refeed backfill has no command plan- either. Did you mean plan" in said

@@ -171,29 +171,29 @@ def test_the_terminal_applies_shows_lists_reverses_and_cancels(api: Any, refeed:
     assert "create: Rollout faster" in refeed("apply", "-f", str(file))[1]
     (made,) = api.store.list_rollouts()
     assert f"{made.id} is" in refeed("plan", "-f", str(file))[1]
-    code, printed, _ = refeed("rollout", "show", "faster")
+    code, printed, _ = refeed("describe", "rollout/faster")
     assert (code, f"{made.id} of faster: backup is" in printed, "slots: None -> 4" in printed) == (0, True, True)
     advance(api, made.id, UpdateState.STOPPING)
-    assert "cancelled by local" in refeed("rollout", "cancel", made.id)[1]
-    assert refeed("rollout", "reverse", made.id)[0] == 4, "it has not ended"
+    assert "cancelled by local" in refeed("cancel", made.id)[1]
+    assert "cancelled by local" in refeed("revert", made.id)[1], "it is taken back already"
     figures = {"seconds": 60.0, "messages": 6.0, "dead_letters": 0.0, "faults": None, "lag_seconds": 1.0}
     compared = {"figures": {"before": figures, "after": figures}, "paused_seconds": 1.5}
     fault = UpdateFault("update_failed", "Slow.")
     advance(api, made.id, UpdateState.RESTARTING)
     advance(api, made.id, UpdateState.FAILED, error=fault, **compared)
     code, printed, _ = refeed("inbox")
-    assert (code, "refeed rollout show" in printed) == (0, False), "it was cancelled"
-    printed = refeed("rollout", "show", "faster")[1]
+    assert (code, "refeed describe" in printed) == (0, False), "it was cancelled"
+    printed = refeed("describe", "rollout/faster")[1]
     assert "update_failed: Slow." in printed
     assert {"BEFORE", "AFTER", "unknown", "paused"} <= set(printed.split())
-    assert made.id in refeed("rollout", "list")[1]
-    assert json.loads(refeed("rollout", "list", "--json")[1])[0]["state"] == "FAILED"
-    assert refeed("rollout", "show", "ro_1")[0] == 4
-    code, printed, _ = refeed("rollout", "reverse", "faster", "--json")
+    assert made.id in refeed("get", "rollouts")[1]
+    assert json.loads(refeed("get", "rollouts", "--json")[1])["rollouts"][0]["state"] == "FAILED"
+    assert refeed("describe", "ro_1")[0] == 4
+    code, printed, _ = refeed("revert", "rollout/faster", "--json")
     reversal = json.loads(printed)
     assert (code, reversal["reverses"], reversal["to"]["options"]) == (0, made.id, {})
     advance(api, reversal["id"], UpdateState.FAILED, error=fault)
-    assert f"refeed rollout show {reversal['id']}" in refeed("inbox")[1]
+    assert f"refeed describe {reversal['id']}" in refeed("inbox")[1]
     with api.client() as client:
         problems = client.get("/status").json()["problems"]
     assert ("rollout_failed", reversal["id"]) in {(each["code"], each["name"]) for each in problems}

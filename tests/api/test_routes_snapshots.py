@@ -99,7 +99,7 @@ def test_a_stream_is_launched_from_a_snapshot_of_one_that_has_ended(api, client,
     api.store.end_stream("backup", Wanted.DRAINED, actor="ann")
     missing = client.post("/streams", json=body | {"snapshot": "sn_none"})
     assert (missing.status_code, missing.json()["code"]) == (404, "stream_snapshot_not_found")
-    code, out, err = refeed("stream", "launch", "second", "--kind", "backup", "--snapshot", made.id, "--json")
+    code, out, err = refeed("launch", "second", "--kind", "backup", "--snapshot", made.id, "--json")
     assert code == 0, err
     assert json.loads(out)["snapshot_id"] == made.id
 
@@ -263,31 +263,31 @@ def test_a_pending_snapshot_is_none_to_go_back_to(api, client):
 
 
 def test_the_terminal_asks_for_lists_shows_and_deletes(api: Any, refeed: Refeed) -> None:
-    assert refeed("stream", "snapshot", "backup", "--with-source")[0] == 0
+    assert refeed("snapshot", "backup", "--with-source")[0] == 0
     (made,) = api.store.list_snapshots()
     assert (made.state, made.with_source) == (SnapshotState.PENDING, True)
     complete(api, made.id, SOURCE)
-    (listed,) = json.loads(refeed("snapshot", "list", "--stream", "backup", "--json")[1])
+    (listed,) = json.loads(refeed("get", "snapshots", "--stream", "backup", "--json")[1])["snapshots"]
     assert listed["id"] == made.id
-    table = refeed("snapshot", "list")[1]
+    table = refeed("get", "snapshots")[1]
     assert made.id in table
     assert "2026-03-01" in table
-    assert "refeed-backup.orders" in refeed("snapshot", "show", made.id)[1]
-    assert refeed("stream", "rollback", "backup", made.id, "--yes")[0] == 0
+    assert "refeed-backup.orders" in refeed("describe", made.id)[1]
+    assert refeed("restore", "backup", made.id, "--yes")[0] == 0
     (restore,) = list_running_restores(api.store)
     assert restore.snapshot_id == made.id
     end_restore(api.store, restore.id, error=FaultRecord("snapshot_corrupt", "Damaged."))
-    assert refeed("snapshot", "delete", made.id, "--yes")[0] == 0
+    assert refeed("delete", made.id, "--yes")[0] == 0
     assert api.store.get_snapshot(made.id).state is SnapshotState.DELETING
 
 
 def test_the_terminal_asks_nobody_about_what_will_be_refused(api: Any, refeed: Refeed) -> None:
-    code, _, said = refeed("snapshot", "delete", "sn_01M7Z1H20HKNZ6PGKRYCX6J210")
+    code, _, said = refeed("delete", "sn_01M7Z1H20HKNZ6PGKRYCX6J210")
     assert (code, "snapshot_not_found" in said, "Continue?" in said) == (4, True, False), said
-    refeed("stream", "snapshot", "backup")
+    refeed("snapshot", "backup")
     (pending,) = api.store.list_snapshots()
-    code, _, said = refeed("stream", "rollback", "backup", pending.id)
+    code, _, said = refeed("restore", "backup", pending.id)
     assert (code, "Continue?" in said, "None" in said) == (4, False, False), said
     complete(api, pending.id, SOURCE)
-    code, _, said = refeed("stream", "rollback", "bakcup", pending.id)
+    code, _, said = refeed("restore", "bakcup", pending.id)
     assert (code, "Continue?" in said) == (4, False), said

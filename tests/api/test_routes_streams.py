@@ -186,12 +186,12 @@ def test_the_end_of_its_log_is_shown_and_where_it_is_when_it_is_elsewhere(api, c
     answer = client.get("/streams/backup/logs", params={"tail": 20})
     assert (answer.text, answer.headers["content-type"]) == ("the second line\n", "text/plain; charset=utf-8")
     assert client.get("/streams/backup/logs", params={"tail": -1}).status_code == 422
-    printed = json.loads(refeed("stream", "logs", "backup", "--json")[1])
+    printed = json.loads(refeed("logs", "stream/backup", "--json")[1])
     assert printed == {"lines": ["the first line", "the second line"]}
     api.store.take_streams(AGENT, limit=1, lease_seconds=60)
     place = StreamHome("node-7", "/data/streams/backup")
     api.store.report_stream("backup", AGENT, StreamState.RUNNING, instance_id="in_1", home=place)
-    assert refeed("stream", "logs", "backup")[1] == "backup logs on node-7, in /data/logs.\n"
+    assert refeed("logs", "stream/backup")[1] == "backup logs on node-7, in /data/logs.\n"
 
 
 def test_a_launched_stream_without_an_agent_is_a_problem_in_the_status(api, client):
@@ -216,23 +216,23 @@ def test_an_ended_stream_that_messages_wait_for_is_in_the_inbox_with_the_end_of_
     assert timedelta(days=6, hours=23) < left < timedelta(days=7)
     assert (item["kind"], item["resource"], item["id"], item["state"]) == ("ended", "stream", "backup", "DRAINED")
     assert "Pub/Sub keeps 1 message for it until" in item["message"]
-    assert "  refeed stream show backup" in text
+    assert "  refeed describe stream/backup" in text
 
 
 def test_the_terminal_launches_changes_and_ends_a_stream(api: Any, refeed: Refeed) -> None:
-    code, text, _ = refeed("stream", "launch", "backup", "--kind", "backup", "--slots", "4")
+    code, text, _ = refeed("launch", "backup", "--kind", "backup", "--slots", "4")
     assert (code, text.splitlines()[0]) == (0, "backup  STARTING")
     assert "  options     slots 4" in text
     assert "  agent       none yet" in text
-    assert "  next        refeed stream show backup; without an agent: refeed up, or refeed agent" in text
+    assert "  next        refeed describe stream/backup; without an agent: refeed up, or refeed agent" in text
     run(api).unlink()
-    found = json.loads(refeed("stream", "change", "backup", "--batch-seconds", "2.5", "--json")[1])
+    found = json.loads(refeed("set", "stream/backup", "--batch-seconds", "2.5", "--json")[1])
     assert found["options"] == {"slots": 4, "batch_seconds": 2.5}
-    code, text, _ = refeed("stream", "drain", "backup", "--timeout", "30")
+    code, text, _ = refeed("drain", "backup", "--timeout", "30")
     assert (code, text.splitlines()[:2]) == (0, ["backup  DRAINING", "  wanted      DRAINED, within 30 s"])
     api.store.report_stream("backup", AGENT, StreamState.DRAINED)
-    code, text, _ = refeed("stream", "show", "backup")
-    again = "refeed stream launch backup --kind backup --slots 4 --batch-seconds 2.5"
+    code, text, _ = refeed("describe", "stream/backup")
+    again = "refeed launch backup --kind backup --slots 4 --batch-seconds 2.5"
     assert text.splitlines()[-1] == f"  next        {again}", "as it was"
     code, text, _ = refeed("events", "stream/backup")
     assert [line.split()[1] for line in text.splitlines()[:0:-1]] == [
@@ -243,20 +243,20 @@ def test_the_terminal_launches_changes_and_ends_a_stream(api: Any, refeed: Refee
         "local",
         "agent",
     ]
-    assert json.loads(refeed("stream", "launch", "backup", "--kind", "backup", "--json")[1])["generation"] == 2
-    code, text, _ = refeed("stream", "cancel", "backup", "--wait")
+    assert json.loads(refeed("launch", "backup", "--kind", "backup", "--json")[1])["generation"] == 2
+    code, text, _ = refeed("cancel", "stream/backup", "--watch")
     assert (code, text.splitlines()[0]) == (0, "backup  CANCELLED")
-    assert "backup" in refeed("stream", "list")[1]
+    assert "backup" in refeed("get", "streams")[1]
 
 
 def test_the_terminal_says_what_is_wrong_with_its_exit_code(api: Any, refeed: Refeed) -> None:
     launch(api)
-    code, _, said = refeed("stream", "show", "bakcup")
+    code, _, said = refeed("describe", "stream/bakcup")
     assert (code, "Did you mean backup?" in said) == (4, True)
-    code, _, said = refeed("stream", "launch", "rows", "--kind", "backup", "--group", "orders")
+    code, _, said = refeed("launch", "rows", "--kind", "backup", "--group", "orders")
     assert (code, "has no option group" in said) == (4, True)
-    assert refeed("stream", "change", "backup")[0] == 2
-    assert refeed("stream", "launch", "rows")[0] == 2
+    assert refeed("set", "stream/backup")[0] == 2
+    assert refeed("launch", "rows")[0] == 2
 
 
 def test_waiting_for_a_stream_that_nobody_starts_ends_with_one(api, refeed, monkeypatch):
@@ -265,13 +265,13 @@ def test_waiting_for_a_stream_that_nobody_starts_ends_with_one(api, refeed, monk
 
     monkeypatch.setattr(stream, "_WAIT_SECONDS", 0.1)
     monkeypatch.setattr(cli_api, "POLL_SECONDS", 0.01)
-    code, text, said = refeed("stream", "launch", "backup", "--kind", "backup", "--wait")
+    code, text, said = refeed("launch", "backup", "--kind", "backup", "--watch")
     assert (code, text.splitlines()[0], "still STARTING" in said) == (1, "backup  STARTING", True)
 
 
 def test_the_terminal_says_how_a_pipeline_is_launched_again_as_it_was(api: Any, refeed: Refeed) -> None:
     source = ("--mapping", "orders=sales")
     command = ("launch", "rows", "--kind", "pipeline", "--slots", "3", "--group", "shop", *source)
-    assert refeed("stream", *command)[0] == 0
-    text = refeed("stream", "cancel", "rows")[1]
-    assert text.splitlines()[-1] == f"  next        refeed stream {' '.join(command)}"
+    assert refeed(*command)[0] == 0
+    text = refeed("cancel", "stream/rows")[1]
+    assert text.splitlines()[-1] == f"  next        refeed {' '.join(command)}"

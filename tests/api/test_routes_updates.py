@@ -100,7 +100,7 @@ def test_a_release_that_no_agent_has_is_refused_by_the_call(api, client, refeed)
     api.store.remove_agent_report("agent")
     # The update is there, whatever became of its release since.
     assert client.post("/streams/backup:update", json={"release": "1.3"}, headers=headers).json() == made
-    assert refeed("stream", "update", "backup", "--release", "1.33")[0] == 4
+    assert refeed("update", "backup", "--release", "1.33")[0] == 4
 
 
 def test_a_second_update_and_a_change_meanwhile_are_refused_by_the_name_of_the_first(client):
@@ -135,7 +135,6 @@ def test_an_update_says_what_a_watch_that_proves_nothing_means(api, client):
     fault = UpdateFault("update_inconclusive", "3 messages.")
     advance(api, usual["id"], UpdateState.STABLE, error=fault)
     assert client.get(f"/updates/{usual['id']}").json()["error"]["code"] == "update_inconclusive"
-    assert client.post(f"/updates/{usual['id']}:roll_back").status_code == 409
     assert client.post(f"/updates/{usual['id']}:approve").status_code in {404, 405}
     strict = client.post("/streams/backup:update", json={"when_inconclusive": "fail"}).json()
     assert strict["when_inconclusive"] == "fail"
@@ -177,24 +176,24 @@ def test_an_update_without_a_way_back_only_goes_forward(api, client):
 
 def test_the_terminal_asks_for_an_update_lists_it_and_says_what_is_next(api: Any, refeed: Refeed) -> None:
     options = ("--set", "slots=8", "--set", "batch_bytes=")
-    code, out, err = refeed("stream", "update", "backup", "--release", "1.3", *options, "--json")
+    code, out, err = refeed("update", "backup", "--release", "1.3", *options, "--json")
     assert code == 0, err
     made = json.loads(out)
     assert (made["release"], made["options"]) == ("1.3", {"slots": 8, "batch_bytes": None})
-    code, _, err = refeed("stream", "update", "backup", "--release", "1.4")
+    code, _, err = refeed("update", "backup", "--release", "1.4")
     assert (code, made["id"] in err) == (4, True)
     fault = UpdateFault("update_inconclusive", "3 messages came.", {"new": "the last line"})
     replay = UpdateReplay(None, NOON, ("orders",))
     advance(api, made["id"], UpdateState.STABLE, error=fault, replay=replay, paused_seconds=1.25)
-    _, out, _ = refeed("stream", "updates", "backup")
+    _, out, _ = refeed("get", "updates", "--stream", "backup")
     assert all(text in out for text in (made["id"], "STABLE", "installed", "1.25 s")), out
     assert "update_inconclusive: 3 messages came." in out
     assert "orders, published from an unknown time to 2026-03-01T12:00:00Z" in out
     assert "the last line" in out
-    assert refeed("stream", "update", "backup", "--roll-back")[0] == 2
-    code, out, err = refeed("stream", "update", "backup", *options)
+    assert refeed("revert", "stream/backup")[0] == 4, "the stream does not run with it"
+    code, out, err = refeed("update", "backup", *options)
     assert (code, "installed" in out) == (0, False), err
     assert "option    slots becomes 8\n" in out
     assert "option    batch_bytes becomes the setting of the deployment\n" in out
     for wrong in (["--set", "slots"], ["--mapping", "a"], ["--when-inconclusive", "ask"]):
-        assert refeed("stream", "update", "backup", *wrong)[0] == 2
+        assert refeed("update", "backup", *wrong)[0] == 2

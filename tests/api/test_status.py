@@ -123,7 +123,7 @@ def test_the_inbox_has_what_waits_for_a_person_with_the_command_that_answers_it(
     code, text, _ = refeed("inbox")
     verbs = {"approval": "approve", "canary": "resume", "paused": "resume", "failure": "retry"}
     for kind, verb in verbs.items():
-        assert f"  refeed backfill {verb} {made[kind]}" in text.splitlines()
+        assert f"  refeed {verb} {made[kind]}" in text.splitlines()
     assert code == 0
     assert max(map(len, text.splitlines())) <= COLUMNS + 10
     assert json.loads(refeed("inbox", "--json")[1]) == get(api, "/inbox")
@@ -153,7 +153,7 @@ def test_a_failed_merge_waits_until_a_later_one_has_made_up_for_it(api: Any, ref
     ):
         jobs.merge(*sources, state=JobState.SUCCEEDED, since=since)
         assert [item["id"] for item in get(api, "/inbox")["items"]] == [again]
-    assert f"refeed merge retry {again}" in refeed("inbox")[1]
+    assert f"refeed retry {again}" in refeed("inbox")[1]
     # The same moment, said in another zone.
     jobs.merge("orders", "members", state=JobState.SUCCEEDED, since="2026-01-01T01:00:00+01:00")
     assert get(api, "/inbox")["items"] == []
@@ -165,7 +165,7 @@ def test_a_failed_compaction_waits_until_a_later_one_has_compacted_its_tables(ap
     jobs.compaction("archive", state=JobState.SUCCEEDED)
     (item,) = get(api, "/inbox")["items"]
     assert (item["id"], item["resource"], item["created_by"]) == (failed, "compaction", "ann")
-    assert f"refeed compaction retry {failed}" in refeed("inbox")[1]
+    assert f"refeed retry {failed}" in refeed("inbox")[1]
     assert [problem["code"] for problem in get(api, "/status")["problems"]] == ["job_failed"]
     jobs.compaction("staging.orders", "archive", state=JobState.SUCCEEDED)
     assert get(api, "/inbox")["items"] == []

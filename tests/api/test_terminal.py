@@ -79,19 +79,19 @@ def test_a_backfill_is_made_looked_at_steered_and_ended(backfill, refeed):
     code, shown, _ = backfill("create", QUERY, "--topic", "steered", "-p", DAY, *options[:5], "--json")
     made = json.loads(shown)
     assert (code, made["state"], made["canary_messages"]) == (0, "PAUSED", 5)
-    code, text, _ = backfill("show", made["id"])
-    assert (code, f"refeed backfill resume {made['id']}" in text) == (0, True)
+    code, text, _ = refeed("describe", made["id"])
+    assert (code, f"refeed resume {made['id']}" in text) == (0, True)
     wanted = ("--state", "paused", "--topic", "steered", "--label", "team=shop", "--since", "1h")
-    code, text, _ = backfill("list", *wanted)
+    code, text, _ = refeed("get", "backfills", *wanted)
     assert [line.split()[0] for line in text.splitlines()[1:]] == [made["id"]]
-    code, shown, _ = backfill("change", made["id"], "--rate-limit", "7", "--description", "slower", "--json")
+    code, shown, _ = refeed("set", made["id"], "--rate-limit", "7", "--description", "slower", "--json")
     assert json.loads(shown)["rate_limit_messages_per_second"] == 7
-    for what in ("pause", "missing", "dead-letters", "logs"):
-        code, _, said = backfill(what, made["id"])
-        assert code == (4 if what == "missing" else 0), said
-    code, text, _ = backfill("cancel", made["id"])
+    for words in (["pause"], ["backfill", "missing"], ["backfill", "dead-letters"], ["logs"]):
+        code, _, said = refeed(*words, made["id"])
+        assert code == (4 if "missing" in words else 0), said
+    code, text, _ = refeed("cancel", made["id"])
     assert (code, "CANCELLED" in text) == (0, True)
-    code, _, _ = backfill("watch", made["id"])
+    code, _, _ = refeed("watch", made["id"])
     assert code == 1
     code, text, _ = refeed("events", made["id"])
     assert [" ".join(line.split(made["id"])[1].split()) for line in text.splitlines()[:0:-1]] == [
@@ -100,5 +100,5 @@ def test_a_backfill_is_made_looked_at_steered_and_ended(backfill, refeed):
         "PAUSED -> CANCELLED cancelled",
     ]
     for verb in ("resume", "approve", "revert"):
-        assert backfill(verb, made["id"])[0] == 4
-    assert backfill("retry", made["id"], "--json")[0] == 0
+        assert refeed(verb, made["id"])[0] == 4
+    assert refeed("retry", made["id"], "--json")[0] == 0

@@ -221,9 +221,9 @@ def test_a_plan_says_why_a_subscription_does_not_receive_it(refeed, monkeypatch,
 def test_watching_a_backfill_that_did_not_succeed_ends_with_1(refeed, monkeypatch, state):
     error = {"code": "driver_failed", "message": "The driver is gone."}
     answer_watch(monkeypatch, backfill(state, 1, error=error))
-    result = refeed("backfill", "watch", "bf_1")
+    result = refeed("watch", "bf_1")
     assert result.code == 1
-    assert result.out.endswith("  driver_failed: The driver is gone.\n  next       refeed backfill retry bf_1\n")
+    assert result.out.endswith("  driver_failed: The driver is gone.\n  next       refeed retry bf_1\n")
 
 
 def test_a_watch_says_what_a_pause_waits_for(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,10 +236,10 @@ def test_a_watch_says_what_a_pause_waits_for(refeed: Refeed, monkeypatch: pytest
         backfill("PAUSED", 1, approval=approval),
         backfill("SUCCEEDED", 2, approval={**approval, "by": "bob"}, verification={"state": "unknown"}),
     )
-    result = refeed("backfill", "watch", "bf_1")
+    result = refeed("watch", "bf_1")
     assert result.code == 0
-    assert result.err.count("go on with 'refeed backfill resume bf_1'") == 1
-    assert result.err.count("somebody else runs 'refeed backfill approve bf_1'") == 1
+    assert result.err.count("go on with 'refeed resume bf_1'") == 1
+    assert result.err.count("somebody else runs 'refeed approve bf_1'") == 1
     assert "verification unknown" in result.out
 
 
@@ -263,17 +263,17 @@ def test_create_and_watch_warn_that_nothing_arrives(refeed, created, monkeypatch
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "cancel", "approve", "revert"])
 def test_every_verb_is_done_and_says_what_may_still_go_out(refeed, acted, verb):
-    result = refeed("backfill", verb, "bf_1")
+    result = refeed(verb, "bf_1")
     assert acted == [(verb, None)]
     assert "at most 4,000 more may be published" in result.out
-    assert json.loads(refeed("backfill", verb, "bf_1", "--json").out)["state"] == "PAUSED"
+    assert json.loads(refeed(verb, "bf_1", "--json").out)["state"] == "PAUSED"
 
 
 def test_a_retry_says_what_it_sends_and_may_be_watched(refeed, acted, monkeypatch):
     answer_watch(monkeypatch, backfill("SUCCEEDED", 2))
-    assert refeed("backfill", "retry", "bf_1", "--only", "failed", "--watch").code == 0
-    assert refeed("backfill", "retry", "bf_1").code == 0
-    assert acted == [("retry", {"only": "failed"}), ("retry", {"only": "all"})]
+    assert refeed("retry", "bf_1", "--only", "failed", "--watch").code == 0
+    assert refeed("retry", "bf_1").code == 0
+    assert acted == [("retry", {"only": "failed"}), ("retry", None)]
 
 
 def test_a_change_sends_what_is_to_change_and_nothing_else(refeed, monkeypatch):
@@ -284,13 +284,13 @@ def test_a_change_sends_what_is_to_change_and_nothing_else(refeed, monkeypatch):
         return backfill("RUNNING")
 
     monkeypatch.setattr(JobCalls, "change", change)
-    assert refeed("backfill", "change", "bf_1", "--rate-limit", "5", "--description", "").code == 0
-    assert refeed("backfill", "change", "bf_1", "--rate-limit", "0", "--label", "a=b").code == 0
+    assert refeed("set", "bf_1", "--rate-limit", "5", "--description", "").code == 0
+    assert refeed("set", "bf_1", "--rate-limit", "0", "--label", "a=b").code == 0
     assert sent == [
         {"rate_limit_messages_per_second": 5.0, "description": ""},
         {"rate_limit_messages_per_second": None, "labels": {"a": "b"}},
     ]
-    assert refeed("backfill", "change", "bf_1").code == 2
+    assert refeed("set", "bf_1").code == 2
 
 
 @pytest.mark.parametrize(
@@ -340,8 +340,8 @@ def test_dead_letters_are_counted_by_reason(refeed: Refeed, monkeypatch: pytest.
 
 
 def test_some_dead_letters_are_retried_by_code_or_by_row(refeed: Refeed, acted: list[tuple[str, Any]]) -> None:
-    assert refeed("backfill", "retry", "bf_1", "--only", "failed", "--code", "gave_up").code == 0
-    assert refeed("backfill", "retry", "bf_1", "--only", "failed", "--row", "4", "--row", "9").code == 0
+    assert refeed("retry", "bf_1", "--only", "failed", "--code", "gave_up").code == 0
+    assert refeed("retry", "bf_1", "--only", "failed", "--row", "4", "--row", "9").code == 0
     assert acted == [
         ("retry", {"only": "failed", "code": "gave_up"}),
         ("retry", {"only": "failed", "rows": [4, 9]}),
@@ -349,14 +349,14 @@ def test_some_dead_letters_are_retried_by_code_or_by_row(refeed: Refeed, acted: 
 
 
 def test_help_tells_the_exit_codes(refeed: Refeed) -> None:
-    for arguments in (["--help"], ["create", "--help"], ["watch", "--help"]):
-        text = " ".join(refeed("backfill", *arguments).out.split())
+    for arguments in (["backfill", "--help"], ["backfill", "create", "--help"], ["watch", "--help"]):
+        text = " ".join(refeed(*arguments).out.split())
         assert "Exit codes: 0 done" in text
         assert "130 interrupted" in text
 
 
 def test_without_an_api_it_is_unavailable(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REFEED_API_URL", "http://127.0.0.1:1")
-    result = refeed("backfill", "list")
+    result = refeed("get", "backfills")
     assert result.code == 3
     assert "api_unavailable" in result.err

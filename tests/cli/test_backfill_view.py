@@ -50,7 +50,7 @@ bf_01M7Z1H20HKNZ6PGKRYCX6J210  FAILED  -> orders
   plan       pl_01M7Z1H20HKNZ6PGKRYCX6J210
   canary     10 messages, over
   approval   by key:bob at 2026-01-03T03:00:01Z, for 120,000 rows
-  revert     refeed backfill revert bf_01M7Z1H20HKNZ6PGKRYCX6J210
+  revert     refeed revert bf_01M7Z1H20HKNZ6PGKRYCX6J210
   next       refeed backfill dead-letters bf_01M7Z1H20HKNZ6PGKRYCX6J210
 """
 
@@ -81,7 +81,7 @@ def test_show_tells_all_of_a_backfill_in_80_columns(refeed: Refeed, monkeypatch:
     monkeypatch.setattr(JobCalls, "read", lambda self, id_: failed)
     for no_color in ("", "1"):
         monkeypatch.setenv("NO_COLOR", no_color)
-        assert refeed("backfill", "show", ID).out == SHOWN
+        assert refeed("describe", ID).out == SHOWN
     assert max(map(len, SHOWN.splitlines())) <= 80
 
 
@@ -92,14 +92,14 @@ LANDED = {"state": "complete", "published": 2, "landed": 2, "merged": 0}
 @pytest.mark.parametrize(
     ("state", "fields", "lines"),
     [
-        ("PENDING", {}, ["revert     once it has ended and is verified", "next       refeed backfill watch bf_1"]),
+        ("PENDING", {}, ["revert     once it has ended and is verified", "next       refeed watch bf_1"]),
         (
             "PENDING",
             {"approval": WAITS, "created_by": "key:ann"},
             [
                 "1,030 rows, more than 29, need an approval",
                 "approval   needed from a person other than key:ann",
-                "next       refeed backfill approve bf_1",
+                "next       refeed approve bf_1",
             ],
         ),
         (
@@ -108,10 +108,10 @@ LANDED = {"state": "complete", "published": 2, "landed": 2, "merged": 0}
             [
                 "paused after its canary",
                 "canary     2 messages, reached: look at what arrived",
-                "next       refeed backfill resume bf_1",
+                "next       refeed resume bf_1",
             ],
         ),
-        ("SUCCEEDED", {"verification": LANDED}, ["revert     refeed backfill revert bf_1"]),
+        ("SUCCEEDED", {"verification": LANDED}, ["revert     refeed revert bf_1"]),
         ("SUCCEEDED", {"verification": {**LANDED, "merged": 2}}, ["revert     not possible: 2 rows are merged"]),
         (
             "SUCCEEDED",
@@ -134,7 +134,7 @@ LANDED = {"state": "complete", "published": 2, "landed": 2, "merged": 0}
 )
 def test_show_names_the_next_command_and_what_a_person_decides(refeed, monkeypatch, state, fields, lines):
     monkeypatch.setattr(JobCalls, "read", lambda self, id_: backfill(state, **fields))
-    shown = [line.strip() for line in refeed("backfill", "show", "bf_1").out.splitlines()]
+    shown = [line.strip() for line in refeed("describe", "bf_1").out.splitlines()]
     assert [line for line in shown if line in lines] == lines
     assert sum(line.startswith("next ") for line in shown) == sum(line.startswith("next ") for line in lines)
 
@@ -143,7 +143,7 @@ def test_show_of_a_running_backfill_has_its_pace(refeed: Refeed, monkeypatch: py
     figures = {"selected": 9, "published": 3, "failed": 0, "repeated_at_most": 4, "rate_messages_per_second": 2.0}
     shown = backfill("RUNNING", progress={**figures, "eta_seconds": 3700.0, "event_time": None})
     monkeypatch.setattr(JobCalls, "read", lambda self, id_: shown)
-    assert refeed("backfill", "show", "bf_1").out.splitlines()[:4] == [
+    assert refeed("describe", "bf_1").out.splitlines()[:4] == [
         "bf_1  RUNNING  -> orders",
         "  9 selected, 3 published, 0 failed",
         "  at most 4 repeated",
@@ -160,14 +160,14 @@ def test_show_says_what_keeps_a_backfill_slow_while_it_lives(refeed, monkeypatch
     shown = iter([backfill("RUNNING", **limits), backfill("SUCCEEDED", **limits)])
     monkeypatch.setattr(JobCalls, "read", lambda _api, _id: next(shown))
     line = "at most 50/s, pauses after 1,000 messages, yields while billing has messages older than 30 s"
-    assert line in refeed("backfill", "show", "bf_1").out
-    assert "at most" not in refeed("backfill", "show", "bf_1").out
+    assert line in refeed("describe", "bf_1").out
+    assert "at most" not in refeed("describe", "bf_1").out
 
 
 def test_show_says_that_drivers_died_and_how_to_go_on(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = backfill("FAILED", 1, restarts=3, error={"code": "driver_died", "message": "It died."})
     monkeypatch.setattr(JobCalls, "read", lambda self, backfill_id: failed)
-    said = refeed("backfill", "show", "bf_1").out
+    said = refeed("describe", "bf_1").out
     assert "its driver died 3 times: see 'refeed events bf_1'" in said
     assert "  driver_died: It died.\n" in said
-    assert said.endswith("  next       refeed backfill retry bf_1\n")
+    assert said.endswith("  next       refeed retry bf_1\n")

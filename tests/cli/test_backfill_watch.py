@@ -33,7 +33,7 @@ PENDING ━━━━━━━━━━━━━━━━━━━━━━━━
 RUNNING ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ 30,000/120,000 500/s, 3:00 left 0:00:00
 warning: No subscription takes it. (nobody_receives)
 PAUSED ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ 30,000/120,000  0:00:00
-paused: go on with 'refeed backfill resume {ID}'
+paused: go on with 'refeed resume {ID}'
 SUCCEEDED ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ 120,000/120,000  0:00:00
 """
 LINES = f"""\
@@ -43,7 +43,7 @@ RUNNING 30,000/120,000, 500/s, 3:00 left, publish time 2026-01-01T06:10:00Z
 RUNNING 60,000/120,000, 500/s, 2:00 left, publish time 2026-01-01T12:20:00Z
 warning: No subscription takes it. (nobody_receives)
 PAUSED 60,000/120,000, publish time 2026-01-01T12:20:00Z
-paused: go on with 'refeed backfill resume {ID}'
+paused: go on with 'refeed resume {ID}'
 SUCCEEDED 120,000/120,000, publish time 2026-01-01T12:20:00Z
 """
 
@@ -172,7 +172,7 @@ def test_ctrl_c_leaves_the_backfill_and_says_how_to_go_on() -> None:
         "TERM": "xterm",
         "COLUMNS": "80",
     }
-    command = [sys.executable, "-m", "cli.main", "backfill", "watch", ID]
+    command = [sys.executable, "-m", "cli.main", "watch", ID]
     with answering(answer) as environment["REFEED_API_URL"], terminal() as (end, written):
         process = subprocess.Popen(command, env=environment, stdin=end, stdout=end, stderr=end)
         try:
@@ -185,7 +185,7 @@ def test_ctrl_c_leaves_the_backfill_and_says_how_to_go_on() -> None:
     left = _ESCAPE.sub("", written()).replace("\r", "").splitlines()
     assert left[-3:] == [
         f"{ID} continues without this command. To watch it again, or to stop it:",
-        f"  refeed backfill watch {ID}",
-        f"  refeed backfill cancel {ID}",
+        f"  refeed watch {ID}",
+        f"  refeed cancel {ID}",
     ]
     assert {line.split()[0] for line in asked} == {"GET"}

@@ -79,8 +79,8 @@ def test_a_backup_that_an_agent_runs_has_one_way_only(refeed, pubsub_server, hom
     assert refeed("backup", "snapshot", "one").code == 0
     with closing(open_store(read_settings({"REFEED_HOME": str(home)}).job_store)) as store:
         store.launch_stream("vault", StreamKind.BACKUP, actor="ann")
-        assert "refeed stream snapshot vault" in refeed("backup", "snapshot", "two").err
-        assert "refeed stream rollback vault" in refeed("backup", "restore", "one", "--yes").err
+        assert "refeed snapshot vault" in refeed("backup", "snapshot", "two").err
+        assert "refeed restore vault" in refeed("backup", "restore", "one", "--yes").err
         store.end_stream("vault", Wanted.DRAINED, actor="ann")
     assert refeed("backup", "restore", "one", "--yes").code == 0
 

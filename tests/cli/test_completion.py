@@ -15,9 +15,9 @@ def test_each_shell_gets_a_script_and_the_commands_that_begin_so(refeed, monkeyp
     monkeypatch.setenv("_REFEED_COMPLETE", f"source_{shell}")
     assert "_REFEED_COMPLETE" in refeed().out
     monkeypatch.setenv("_REFEED_COMPLETE", f"complete_{shell}")
-    monkeypatch.setenv("COMP_WORDS", "refeed backfill re")
-    monkeypatch.setenv("COMP_CWORD", "2")
-    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "refeed backfill re")
+    monkeypatch.setenv("COMP_WORDS", "refeed re")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "refeed re")
     monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
     out = refeed().out
     assert [verb for verb in ("resume", "retry", "revert") if verb not in out] == []

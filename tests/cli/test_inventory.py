@@ -1,4 +1,4 @@
-"""What ``refeed topics``, ``topic`` and ``streams`` print of given answers; tests/api has them with the API."""
+"""What the terminal prints of given topics and streams; tests/api has them with the API."""
 
 import io
 import json
@@ -80,7 +80,7 @@ def test_topics_show_what_is_known_and_name_what_is_not_backed_up(refeed, monkey
     loose = topic("quiet", is_attached=False, subscription=None, excludes_replays=None, messages=0)
     found = {"topics": [topic("orders"), topic("members", **unknown), loose]}
     answer(monkeypatch, "list_topics", found)
-    result = refeed("topics")
+    result = refeed("get", "topics")
     assert result.out.splitlines() == [
         "TOPIC    BACKED UP      LAG  BACKLOG          NEWEST  IN 7 DAYS",
         "orders         yes    0.8 s       12  1 min 35 s ago  1,840,000",
@@ -89,14 +89,14 @@ def test_topics_show_what_is_known_and_name_what_is_not_backed_up(refeed, monkey
         "",
         "To back up the other topics: refeed attach quiet",
         "",
-        "To see when messages arrived: refeed topic orders",
+        "To see when messages arrived: refeed histogram orders",
     ]
-    assert json.loads(refeed("topics", "--json").out) == found
+    assert json.loads(refeed("get", "topics", "--json").out) == found
 
 
 def test_no_topics_name_the_command_that_makes_some(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
     answer(monkeypatch, "list_topics", {"topics": []})
-    assert "refeed attach TOPIC" in refeed("topics").out
+    assert "refeed attach TOPIC" in refeed("get", "topics").out
 
 
 def test_streams_show_state_and_figures_and_what_is_wrong(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_streams_show_state_and_figures_and_what_is_wrong(refeed: Refeed, monkey
         ]
     }
     answer(monkeypatch, "list_streams", found)
-    result = refeed("streams")
+    result = refeed("get", "streams")
     lines = result.out.splitlines()
     assert lines[-5:] == [
         "  WAITING        1.3 s ago           -  unknown  unknown      unknown",
@@ -120,9 +120,9 @@ def test_streams_show_state_and_figures_and_what_is_wrong(refeed: Refeed, monkey
     ]
     assert "backup\n  RUNNING        1.3 s ago     1,234.6    2.0 s    4,096  123,456,789\n" in result.out
     assert max(map(len, lines[:8])) <= COLUMNS
-    assert json.loads(refeed("streams", "--json").out) == found
+    assert json.loads(refeed("get", "streams", "--json").out) == found
     answer(monkeypatch, "list_streams", {"streams": []})
-    assert "refeed up" in refeed("streams").out
+    assert "refeed up" in refeed("get", "streams").out
 
 
 def test_a_stream_that_does_not_run_says_until_when_pubsub_keeps_what_waits() -> None:
@@ -137,7 +137,7 @@ def test_a_topic_shows_its_hours_with_gaps_and_how_to_look_closer(refeed, monkey
     found = histogram("hour", timedelta(hours=1), 0, 0, 80, 1, 0, 0, 0, 40, 0)
     asked = answer(monkeypatch, "read_histogram", found)
     answer(monkeypatch, "list_topics", {"topics": [topic("orders"), topic("members")]})
-    result = refeed("topic", "orders", "--from", "2026-01-02", "--to", "2026-01-02T09:00Z")
+    result = refeed("histogram", "orders", "--from", "2026-01-02", "--to", "2026-01-02T09:00Z")
     assert result.out.splitlines() == [
         "orders: backed up through refeed-backup.orders",
         "lag 0.8 s, backlog 12, newest 1 min 35 s ago",
@@ -152,11 +152,14 @@ def test_a_topic_shows_its_hours_with_gaps_and_how_to_look_closer(refeed, monkey
         "2026-01-02 08:00   0  nothing since then, for 1 hour",
         "",
         "1 gap, in which no message of orders was archived.",
-        "For more detail: refeed topic orders --step minute --from 2026-01-02T03:00:00Z --to 2026-01-02T08:00:00Z",
+        (
+            "For more detail: refeed histogram orders --step minute --from 2026-01-02T03:00:00Z --to "
+            "2026-01-02T08:00:00Z"
+        ),
     ]
     window = {"step": "hour", "start": "2026-01-02T00:00:00Z", "end": "2026-01-02T09:00:00Z"}
     assert asked == [("orders", window)]
-    assert json.loads(refeed("topic", "orders", "--json").out) == found
+    assert json.loads(refeed("histogram", "orders", "--json").out) == found
 
 
 def test_minutes_are_the_closest_look_and_one_message_is_seen_beside_many() -> None:
@@ -194,7 +197,7 @@ def test_times_are_taken_as_a_moment_a_day_or_an_age(refeed: Refeed) -> None:
     for wrong in ("soon", "25:00", "", "2026-13-01", "999999d", "0001-01-01T00:00:00+10:00"):
         with pytest.raises(InputError, match="--from"):
             parse_moment(wrong, "--from", now=now)
-    assert refeed("topic", "orders", "--from", "soon").code == 2
+    assert refeed("histogram", "orders", "--from", "soon").code == 2
 
 
 def test_figures_that_do_not_fit_leave_the_name_whole() -> None:
@@ -208,7 +211,7 @@ def test_a_terminal_of_80_columns_gets_what_a_pipe_gets_without_colour(refeed, m
     answer(monkeypatch, "list_topics", {"topics": [topic("orders"), topic("m" * 70, lag_seconds=None)]})
     answer(monkeypatch, "read_histogram", histogram("hour", timedelta(hours=1), 5, 0, 70))
     answer(monkeypatch, "list_streams", {"streams": [stream("pipeline-default", "NOT_REPORTING", rates=None)]})
-    commands = (("topics",), ("topic", "orders"), ("streams",))
+    commands = (("get", "topics"), ("histogram", "orders"), ("get", "streams"))
     piped = "".join(refeed(*command).out for command in commands)
     screen = io.StringIO()
     options: dict[str, Any] = {"force_terminal": True, "width": COLUMNS, "soft_wrap": True, "highlight": False}

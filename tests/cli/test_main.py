@@ -21,9 +21,10 @@ from tests.slowness import slowness
 from tests.worlds.http import Answer, answering
 
 COMMANDS = (
-    "demo", "up", "doctor", "init", "attach", "detach", "publish", "query", "pubsub", "api", "backfill",
-    "status", "inbox", "topics", "topic", "messages", "streams", "backup", "keys", "merge", "lake", "pipeline",
-    "registry", "spark", "sql",
+    "demo", "up", "doctor", "init", "attach", "detach", "publish", "query", "pubsub", "api", "backfill", "get",
+    "describe", "watch", "logs", "figures", "status", "inbox", "events", "histogram", "messages", "backup", "keys",
+    "pause", "resume", "cancel", "retry", "revert", "approve", "reject", "set", "launch", "drain", "update",
+    "snapshot", "restore", "run-now", "apply", "delete", "merge", "lake", "pipeline", "registry", "spark", "sql",
 )  # fmt: skip
 
 
@@ -47,7 +48,7 @@ def test_a_service_may_open_as_many_files_as_the_system_allows() -> None:
     assert done.stdout.split() == [str(most), str(most)]
 
 
-@pytest.mark.parametrize("words", [("publish",), ("stream", "rollback")])
+@pytest.mark.parametrize("words", [("publish",), ("restore",)])
 def test_help_breaks_its_lines_where_the_terminal_does(refeed, monkeypatch, words):
     monkeypatch.setenv("COLUMNS", "80")
     said = refeed(*words, "--help").out.partition("Arguments")[0]
@@ -110,7 +111,7 @@ def test_an_error_is_one_line_with_its_code_and_no_traceback(refeed, monkeypatch
         ("attach", "1orders"),
         ("attach", "--label", "backup"),
         ("backup", "snapshot", "Monday"),
-        ("backfill", "change", "bf_1"),
+        ("set", "bf_1"),
         ("backfill", "create", "SELECT 1", "--topic", "t", "--param", "day"),
         ("backfill", "create", "@/no/such/file", "--topic", "t"),
         ("init", "--location", "EU"),
@@ -150,10 +151,10 @@ def test_an_interrupt_ends_with_130(refeed: Callable[..., Any], monkeypatch: pyt
 @pytest.mark.parametrize(
     ("arguments", "code", "exit_code"),
     [
-        (("topics", "--json", "--nonsense"), "input_invalid", 2),
-        (("topic", "--json"), "input_invalid", 2),
+        (("get", "topics", "--json", "--nonsense"), "input_invalid", 2),
+        (("histogram", "--json"), "input_invalid", 2),
         (("messages", "orders", "--limit", "0", "--json"), "input_invalid", 2),
-        (("streams", "--json"), "api_unavailable", 3),
+        (("get", "streams", "--json"), "api_unavailable", 3),
     ],
 )
 def test_with_json_every_error_is_one_problem_on_stderr(refeed, monkeypatch, arguments, code, exit_code):
@@ -169,9 +170,9 @@ def test_with_json_a_question_without_an_answer_is_a_problem_too(refeed, monkeyp
     def ask(*_: object, **__: object) -> None:
         typer.confirm("Go on?", abort=True, err=True)
 
-    monkeypatch.setattr("cli.inventory.print_answer", ask)
+    monkeypatch.setattr("cli.look.open_api", ask)
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    result = refeed("streams", "--json")
+    result = refeed("get", "streams", "--json")
     assert (result.code, result.out.strip()) == (1, "")
     assert "--yes" in json.loads(result.err[result.err.index("{") :])["detail"]
 
@@ -236,15 +237,15 @@ def test_a_closed_stdin_is_an_empty_one(home: Path) -> None:
 
 @pytest.mark.parametrize("name", ["projects/shop/topics/orders", "a/b", ""])
 def test_a_topic_s_whole_path_is_no_topic_id(refeed: Callable[..., Any], name: str) -> None:
-    result = refeed("topic", name)
+    result = refeed("histogram", name)
     assert (result.code, f"'{name}' is not a valid topic id" in result.err) == (2, True), result.err
 
 
-@pytest.mark.parametrize("arguments", ["backfill cancel", "backfill watch", "stream show", "schedule pause"])
+@pytest.mark.parametrize("arguments", ["cancel", "watch", "describe", "pause"])
 def test_an_empty_id_is_said_to_be_empty(refeed: Callable[..., Any], arguments: str) -> None:
     # As of a shell's variable that was not set.
     result = refeed(*arguments.split(), "")
-    assert (result.code, "The name or id is empty" in result.err) == (4, True), result.err
+    assert (result.code, "The name or id is empty" in result.err) == (2, True), result.err
 
 
 def test_a_query_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
@@ -302,7 +303,7 @@ def test_a_home_of_a_user_that_there_is_none_of_is_a_wrong_setting(refeed, monke
     assert "Traceback" not in result.err
 
 
-@pytest.mark.parametrize("arguments", ["topics", "backfill show bf_1", "backfill watch bf_1", "status --json"])
+@pytest.mark.parametrize("arguments", ["get topics", "describe bf_1", "watch bf_1", "status --json"])
 def test_a_server_that_is_no_refeed_api_ends_a_command_as_one_that_does_not_answer(refeed, monkeypatch, arguments):
     content = b"{}" if "--json" in arguments else b'{"status": "healthy"}'
     with answering(lambda _: Answer(200, content)) as url:

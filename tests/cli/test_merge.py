@@ -166,22 +166,22 @@ def test_ctrl_c_ends_the_watching_of_a_merge_and_says_how_to_go_on(refeed, calls
         raise KeyboardInterrupt
 
     monkeypatch.setattr(JobCalls, "watch", interrupted)
-    left = refeed("merge", "watch", MERGE["id"])
+    left = refeed("watch", MERGE["id"])
     assert left.code == 130
     assert left.err.splitlines() == [
         f"watching {MERGE['id']}; Ctrl-C does not cancel it",
         "RUNNING 1 of 2 sources",
         f"{MERGE['id']} continues without this command. To watch it again, or to stop it:",
-        f"  refeed merge watch {MERGE['id']}",
-        f"  refeed merge cancel {MERGE['id']}",
+        f"  refeed watch {MERGE['id']}",
+        f"  refeed cancel {MERGE['id']}",
     ]
     assert [method for method, _, _ in calls] == ["GET"]
 
 
 def test_the_exit_code_of_a_watched_merge_says_how_it_ended(refeed, calls):
-    assert refeed("merge", "watch", MERGE["id"]).code == 1
-    assert refeed("merge", "retry", MERGE["id"], "--watch").code == 1
-    assert refeed("merge", "cancel", MERGE["id"]).code == 0
+    assert refeed("watch", MERGE["id"]).code == 1
+    assert refeed("retry", MERGE["id"], "--watch").code == 1
+    assert refeed("cancel", MERGE["id"]).code == 0
     path = f"/jobs/{MERGE['id']}"
     assert [(method, where) for method, where, _ in calls if method == "POST"] == [
         ("POST", f"{path}:retry"),
@@ -190,27 +190,27 @@ def test_the_exit_code_of_a_watched_merge_says_how_it_ended(refeed, calls):
 
 
 def test_merges_are_listed_and_shown(refeed: Callable[..., Any], calls: list[Any]) -> None:
-    listed = refeed("merge", "list", "--state", "failed", "--since", "2026-01-02", "--order-by", "created_at")
+    listed = refeed("get", "merges", "--state", "failed", "--since", "2026-01-02", "--order-by", "created_at")
     wanted = {"page_size": "50", "order_by": "created_at", "state": ["FAILED"], "since": "2026-01-02T00:00:00Z"}
     assert calls == [("GET", "/jobs", {**wanted, "kind": "merge"})]
     assert "1 / 2" in listed.out
     assert listed.err == "more: --since 2026-01-02T00:00:00Z --page-token next\n"
-    assert refeed("merge", "list").err == "more: --page-token next\n"
-    assert json.loads(refeed("merge", "show", MERGE["id"], "--json").out) == MERGE
+    assert refeed("get", "merges").err == "more: --page-token next\n"
+    assert json.loads(refeed("describe", MERGE["id"], "--json").out) == MERGE
 
 
-@pytest.mark.parametrize("kind", ["merge", "compaction", "backfill"])
-def test_the_log_of_a_job_is_printed_as_it_comes(refeed, monkeypatch, kind):
+@pytest.mark.parametrize("prefix", ["mg", "cp", "bf"])
+def test_the_log_of_a_job_is_printed_as_it_comes(refeed, monkeypatch, prefix):
     asked: list[Any] = []
 
     def read(_api: RefeedApi, job_id: str, **arguments: Any) -> Iterator[str]:
-        assert job_id == MERGE["id"]
+        assert job_id == f"{prefix}_1"
         asked.append(arguments)
         return iter(["one\ntw", "o\n"])
 
     monkeypatch.setattr(JobCalls, "read_log", read)
-    assert refeed(kind, "logs", MERGE["id"], "--tail", "9", "--follow").out == "one\ntwo\n"
-    assert json.loads(refeed(kind, "logs", MERGE["id"], "--json").out) == {"lines": ["one", "two"]}
+    assert refeed("logs", f"{prefix}_1", "--tail", "9", "--follow").out == "one\ntwo\n"
+    assert json.loads(refeed("logs", f"{prefix}_1", "--json").out) == {"lines": ["one", "two"]}
     assert asked == [{"tail_bytes": 9, "follow": True}, {"tail_bytes": 100_000, "follow": False}]
 
 

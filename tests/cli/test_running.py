@@ -91,5 +91,5 @@ def test_an_api_url_that_is_none_says_what_to_write(refeed, monkeypatch, url, wa
     monkeypatch.setenv("REFEED_API_URL", url)
     with pytest.raises(SettingsError, match=wanted):
         open_api()
-    result = refeed("streams")
+    result = refeed("get", "streams")
     assert (result.code, result.err.startswith("error settings_invalid  REFEED_API_URL=")) == (2, True)

@@ -1,4 +1,4 @@
-"""``refeed stream check``: what it refuses before it asks; tests/api/test_routes_checks.py has the rest."""
+"""``refeed update --dry-run``: what it refuses before it asks; tests/api/test_routes_checks.py has the rest."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from cli.stream import describe_stream
-from cli.update import describe_updates, find_living_update, shadow_details
-from model.errors import InputError
+from cli.update import describe_updates, shadow_details
 
 
 @pytest.mark.parametrize(
@@ -19,20 +18,20 @@ from model.errors import InputError
     ],
 )
 def test_a_mapping_that_is_none_is_wrong_usage(refeed, arguments, words):
-    wrong = refeed("stream", "check", *arguments)
+    wrong = refeed("update", "--dry-run", *arguments)
     assert wrong.code == 2
     assert words in wrong.err
 
 
 def test_without_an_api_a_check_says_how_to_start_one(refeed, monkeypatch):
     monkeypatch.setenv("REFEED_API_URL", "http://127.0.0.1:9")
-    silent = refeed("stream", "check", "backup")
+    silent = refeed("update", "backup", "--dry-run")
     assert silent.code == 3
     assert "Start it with 'refeed up' or 'refeed api'" in silent.err
 
 
 def test_columns_may_differ_in_a_shadow_alone(refeed: Callable[..., Any]) -> None:
-    wrong = refeed("stream", "update", "orders", "--may-differ", "total")
+    wrong = refeed("update", "orders", "--may-differ", "total")
     assert wrong.code == 2
     assert "--may-differ works only with --shadow" in wrong.err
 
@@ -74,18 +73,6 @@ def made_update(state: str, **changed: Any) -> dict[str, Any]:
     }
 
 
-def test_taking_back_a_stable_update_says_how_to_go_back() -> None:
-    with pytest.raises(InputError) as refused:
-        find_living_update("backup", [made_update("STABLE"), made_update("ROLLED_BACK")])
-    assert str(refused.value) == (
-        "backup has no update that can be rolled back: up_1 is STABLE. To go back from a "
-        "STABLE update, update the stream again with its earlier release and options."
-    )
-    with pytest.raises(InputError, match=r"^backup has no update that can be rolled back\.$"):
-        find_living_update("backup", [])
-    assert find_living_update("backup", [made_update("INCONCLUSIVE")]) == "up_1"
-
-
 def test_the_list_of_updates_has_what_each_one_changes() -> None:
     changed = made_update("STABLE", options={"slots": 2, "batch_seconds": None}, mapping={"orders": "sales"})
     lines = describe_updates([changed, made_update("STABLE", release="next")])
@@ -116,7 +103,7 @@ def test_a_stream_names_its_generation_and_its_pending_messages() -> None:
     }
     lines = [" ".join(line.split()) for line in describe_stream(stream)]
     assert "options group shop, mapping orders=sales" in lines
-    assert "next refeed stream launch backup --kind backup --group shop --mapping orders=sales" in lines
+    assert "next refeed launch backup --kind backup --group shop --mapping orders=sales" in lines
     assert "launched 2026-01-02 03:04 UTC by ann, generation 2" in lines
     assert "stream process 7 on vm" in lines
     assert "pending messages are kept until 2026-01-09 03:04 UTC" in lines

@@ -116,7 +116,7 @@ def test_a_stream_that_a_person_ended_stays_so_under_the_next_up(yard: Yard, nam
         assert name not in yard.running()
     ended = yard.service.get(name, principal=ANN).state
     kind = "backup" if name == "backup" else "pipeline"
-    again = f"refeed stream launch {name} --kind {kind}" + (" --group shop" if kind == "pipeline" else "")
+    again = f"refeed launch {name} --kind {kind}" + (" --group shop" if kind == "pipeline" else "")
     assert yard.said == [f"{name} is {ended}; '{again}' starts it again"] * 2
     options = {} if name == "backup" else {"group": "shop"}
     yard.service.launch(StreamLaunch(name=name, kind=kind, options=options), principal=ANN)

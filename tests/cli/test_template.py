@@ -39,31 +39,31 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_templates_are_listed_with_what_is_wrong_with_them(refeed: Callable[..., Any], calls: list[Any]) -> None:
-    listed = refeed("template", "list").out
+    listed = refeed("get", "templates").out
     assert "Replays a day." in listed
     assert "There is no kind." in listed
-    assert json.loads(refeed("template", "list", "--json").out)["templates"][1] == REPLAY
+    assert json.loads(refeed("get", "templates", "--json").out)["templates"][1] == REPLAY
 
 
 def test_a_template_is_shown_with_its_parameters(refeed: Callable[..., Any], calls: list[Any]) -> None:
-    shown = refeed("template", "show", "replay").out
+    shown = refeed("describe", "template/replay").out
     assert "replay, a backfill: Replays a day." in shown
     assert [word in shown for word in ("required", "500", "false", "The day", '"topic": "orders"')] == [True] * 5
 
 
 def test_parameters_are_sent_with_their_types(refeed: Callable[..., Any], calls: list[Any]) -> None:
     given = ("day=2026-01-02", "rate=7", "paused=true", "nobody=a=b")
-    launched = refeed("template", "launch", "replay", *(part for each in given for part in ("--param", each)))
-    assert launched.out == "backfill bf_1; refeed backfill watch bf_1\n"
+    launched = refeed("launch", "template/replay", *(part for each in given for part in ("--param", each)))
+    assert launched.out == "backfill bf_1; refeed watch bf_1\n"
     values = {"day": "2026-01-02", "rate": 7, "paused": True, "nobody": "a=b"}
     assert calls[-1] == ("POST", "/templates/replay:launch", {"parameters": values})
     # The API names a value that is none of its type.
-    refeed("template", "launch", "replay", "-p", "rate=fast")
+    refeed("launch", "template/replay", "-p", "rate=fast")
     assert calls[-1][2] == {"parameters": {"rate": "fast"}}
 
 
 @pytest.mark.parametrize("given", [("day",), ("=x",), ("day=1", "day=2")])
 def test_a_parameter_that_is_none_is_refused_here(refeed, calls, given):
-    refused = refeed("template", "launch", "replay", *(part for each in given for part in ("--param", each)))
+    refused = refeed("launch", "template/replay", *(part for each in given for part in ("--param", each)))
     assert refused.code == 2
     assert calls == []

@@ -54,7 +54,7 @@ def test_a_gap_waits_in_the_inbox_with_its_topic_and_hour(tmp_path: Path) -> Non
     shown = json.loads(InboxOut.model_validate({"items": [item]}, from_attributes=True).model_dump_json())["items"]
     assert (shown[0]["state"], shown[0]["created_by"]) == (None, None)
     lines = list(_inbox_lines(shown))
-    assert (lines[0], lines[-1]) == ("gap  orders", "  refeed topic orders")
+    assert (lines[0], lines[-1]) == ("gap  orders", "  refeed histogram orders")
 
 
 def test_gaps_are_looked_for_once_a_minute() -> None:

@@ -108,7 +108,7 @@ def test_an_action_that_can_t_be_carried_out_now_goes_on_waiting(store, approval
     with pytest.raises(UpdateInProgressError):
         approvals.approve(held.id, principal=BOB)
     assert approvals.get(held.id, principal=BOB) == held
-    UpdateService(store).roll_back(other.id, principal=EVE)
+    UpdateService(store).revert(other.id, principal=EVE)
     done = approvals.approve(held.id, principal=BOB)
     made = store.get_update(done.outcome["update"])
     assert (made.request, made.created_by) == (UpdateRequest(**update_request()), "key:ann")

@@ -49,7 +49,7 @@ def test_an_update_is_taken_back_in_a_hand_over_in_which_the_new_release_hangs(y
     yard.update(is_halting=True)
     asked = yard.look_until_it_is(UpdateState.HANDING_OVER)
     for _ in range(2):
-        UpdateService(yard.store).roll_back(asked.id, principal=ANN)
+        UpdateService(yard.store).revert(asked.id, principal=ANN)
     back = yard.look_until_it_is(UpdateState.ROLLED_BACK)
     assert back.error.code == "update_unwanted"
     yard.check_one_runs("old")

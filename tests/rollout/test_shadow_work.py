@@ -185,7 +185,7 @@ def test_an_update_that_is_taken_back_in_the_shadow_ends_it(shadowed: ShadowYard
     shadowed.yard.look_until_it_is(UpdateState.SHADOWING)
     shadowed.yard.look_until(lambda: shadowed.shadows.started, "the shadow is started")
     assert shadowed.shadows.kept == {f"sh_{shadowed.yard.living().id}"}
-    UpdateService(shadowed.yard.store).roll_back(shadowed.yard.living().id, principal=ANN)
+    UpdateService(shadowed.yard.store).revert(shadowed.yard.living().id, principal=ANN)
     shadowed.yard.agent.look()
     assert (shadowed.shadows.ended, shadowed.shadows.kept) == (1, set())
     assert shadowed.yard.living().state is UpdateState.ROLLED_BACK

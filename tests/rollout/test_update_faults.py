@@ -110,7 +110,7 @@ def test_a_take_back_that_failed_is_in_the_inbox(yard: Yard, monkeypatch: pytest
     yard.update(validate_seconds=20)
     yard.look_until_it_is(UpdateState.WATCHING)
     service = UpdateService(yard.store)
-    service.roll_back(yard.living().id, principal=ANN)
+    service.revert(yard.living().id, principal=ANN)
     yard.look_until_it_is(UpdateState.FAILED)
     yard.check_one_runs("new")
     reader = Principal("ann", frozenset({READ}))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from model import failpoint
-from model.errors import RegistryError
+from model.errors import RegistryError, StreamStateError
 from model.stream_record import StreamState, Wanted
 from model.stream_snapshot import SnapshotReason
 from model.stream_update import UpdateFault, UpdateRequest, UpdateState, WhenInconclusive
@@ -36,6 +36,33 @@ def test_a_new_release_takes_the_stream_over_is_watched_and_stays(yard: Yard) ->
     (snapshot,) = yard.store.list_snapshots()
     assert (snapshot.id, snapshot.reason) == (done.snapshot_id, SnapshotReason.UPDATE)
     yard.check_one_runs("new")
+
+
+def test_a_stable_update_is_reverted_by_another_one_that_nothing_watches(yard: Yard) -> None:
+    asked = yard.update()
+    yard.look_until_it_is(UpdateState.STABLE)
+    updates = UpdateService(yard.store)
+    back = updates.revert(asked.id, principal=ANN)
+    assert back.id != asked.id
+    assert (back.request.release, back.request.options) == (asked.from_release, {"slots": None})
+    assert back.request.is_trusted, "it was launched with them"
+    yard.look_until_it_is(UpdateState.STABLE)
+    record = yard.record()
+    assert (record.release, record.options) == (asked.from_release, asked.from_options)
+    with pytest.raises(StreamStateError, match="otherwise since then"):
+        updates.revert(asked.id, principal=ANN)
+    again = updates.revert(back.id, principal=ANN)
+    assert again.request.options == {"slots": 8}
+    yard.look_until_it_is(UpdateState.STABLE)
+    yard.check_one_runs("new")
+
+
+def test_a_refused_update_has_nothing_to_revert(yard: Yard) -> None:
+    yard.checker.found = RegistryError("The registry can't be read.")
+    asked = yard.update()
+    yard.look_until_it_is(UpdateState.REFUSED)
+    with pytest.raises(StreamStateError, match="REFUSED"):
+        UpdateService(yard.store).revert(asked.id, principal=ANN)
 
 
 def test_an_update_that_the_check_refuses_touches_nothing_and_says_what_to_do(yard: Yard) -> None:
@@ -165,7 +192,7 @@ def test_a_drain_ends_the_update_with_its_stream(yard: Yard, state: UpdateState)
 def test_an_update_that_is_taken_back_before_its_hand_over_ends_the_standby(yard: Yard) -> None:
     yard.update()
     yard.look_until(lambda: yard.living().instance_id is not None, "a standby is started")
-    UpdateService(yard.store).roll_back(yard.living().id, principal=ANN)
+    UpdateService(yard.store).revert(yard.living().id, principal=ANN)
     assert yard.check_one_runs("old").instance_id == yard.first
 
 

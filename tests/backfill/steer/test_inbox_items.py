@@ -46,10 +46,10 @@ def test_a_failure_waits_for_seven_days(store: JobStore, tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("code", "command"),
     [
-        ("driver_died", "refeed backfill retry {id}"),
+        ("driver_died", "refeed retry {id}"),
         ("messages_failed", "refeed backfill dead-letters {id}"),
-        ("query_failed", "refeed backfill show {id}"),
-        (None, "refeed backfill retry {id}"),
+        ("query_failed", "refeed describe {id}"),
+        (None, "refeed retry {id}"),
     ],
 )
 def test_a_failure_names_the_command_that_its_own_page_names(store, tmp_path, code, command):
@@ -66,4 +66,4 @@ def test_a_failure_names_the_command_that_its_own_page_names(store, tmp_path, co
 @pytest.mark.parametrize("kind", ["canary", "paused"])
 def test_what_is_paused_names_a_resume(kind: str) -> None:
     item = {"kind": kind, "resource": "backfill", "id": "bf_1", "state": "PAUSED", "code": None}
-    assert _command_of(item) == "refeed backfill resume bf_1"
+    assert _command_of(item) == "refeed resume bf_1"

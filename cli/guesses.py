@@ -1,0 +1,85 @@
+"""Commands that people guess, or know from earlier releases, and the right command for each."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from model.errors import InputError
+
+# Groups of an earlier release, and how their objects are named now.
+_FORMER: Final = {
+    **dict.fromkeys(("backfill", "merge", "compaction", "approval", "rollout", "snapshot"), "ID"),
+    **{kind: f"{kind}/NAME" for kind in ("stream", "schedule", "template")},
+}
+_VERBS: Final = {
+    "list": "get {kind}s",
+    "show": "describe {object}",
+    "change": "set {object}",
+    "rates": "figures {object}",
+    "history": "figures {object}",
+    "reverse": "revert {object}",
+    **{
+        verb: f"{verb} {{object}}"
+        for verb in "watch pause resume cancel retry revert approve reject logs launch delete".split()  # noqa: SIM905
+    },
+}
+# By one word or two. A name that follows is not part of it.
+GUESSES: Final[Mapping[str, str]] = {
+    f"{kind} {verb}": f"refeed {way.format(kind=kind, object=name)}"
+    for kind, name in _FORMER.items()
+    for verb, way in _VERBS.items()
+} | {
+    "stream": "refeed get streams, or refeed describe stream/NAME",
+    "stream launch": "refeed launch NAME",
+    "stream drain": "refeed drain NAME",
+    "stream check": "refeed update NAME --dry-run",
+    "stream snapshot": "refeed snapshot NAME",
+    "stream rollback": "refeed restore NAME SNAPSHOT",
+    "stream update": "refeed update NAME",
+    "stream updates": "refeed get updates --stream NAME",
+    "schedule": "refeed get schedules, or refeed describe schedule/NAME",
+    "schedule run": "refeed run-now NAME",
+    "approval": "refeed get approvals, or refeed describe ID",
+    "rollout": "refeed get rollouts, or refeed describe rollout/NAME",
+    "template": "refeed get templates, or refeed launch template/NAME",
+    "compaction": "refeed get compactions, or refeed describe ID",
+    "manifest list": "refeed get manifests",
+    "updates": "refeed get updates --stream NAME",
+    **{
+        kinds: f"refeed get {kinds}"
+        for kinds in "jobs streams topics schedules snapshots backfills merges approvals templates".split()  # noqa: SIM905
+    },
+    "topic": "refeed histogram TOPIC",
+    "replay": "refeed backfill TOPIC --from 02:00 --to 03:00",
+    "redrive": "refeed dead-letters redrive",
+    "ls": "refeed get KIND",
+    "list": "refeed get KIND",
+    "show": "refeed describe OBJECT",
+    "top": "refeed status",
+    "ps": "refeed status",
+    "tail": "refeed logs OBJECT",
+    "history": "refeed events OBJECT",
+    "who": "refeed events OBJECT",
+    "changes": "refeed events",
+    "stop": "refeed cancel OBJECT, or refeed drain STREAM",
+    "kill": "refeed cancel OBJECT",
+    "restart": "refeed update STREAM --strategy restart",
+    "undo": "refeed revert OBJECT",
+    "rollback": "refeed restore STREAM SNAPSHOT, or refeed revert stream/NAME",
+    "trigger": "refeed run-now SCHEDULE",
+    "run": "refeed run-now SCHEDULE",
+    "change": "refeed set OBJECT",
+    "check": "refeed sql check",
+    "sources": "refeed registry check",
+    "compact": "refeed lake compact",
+}
+
+
+def check_guess(words: Sequence[str], commands: Collection[str]) -> None:
+    """Raise if the first words are a known guess, and no command of ``commands``.
+
+    Raises:
+        InputError: they are; the message has the right command.
+    """
+    for guess in (" ".join(words[:2]), words[0]):
+        if guess in GUESSES and guess not in commands:
+            raise InputError(f"Refeed has no command '{guess}'. Use: {GUESSES[guess]}")

@@ -1,0 +1,33 @@
+"""All kinds of objects, in the order in which help names them."""
+
+from typing import Final
+
+from cli.approval import APPROVAL
+from cli.inventory import TOPIC
+from cli.jobs import BACKFILL, COMPACTION, JOB, MERGE
+from cli.manifest import MANIFEST
+from cli.objects import ObjectKinds
+from cli.rollout import ROLLOUT
+from cli.schedule import SCHEDULE
+from cli.snapshot import SNAPSHOT
+from cli.stream import STREAM
+from cli.template import TEMPLATE
+from cli.update import UPDATE
+
+KINDS: Final = ObjectKinds(
+    (
+        STREAM,
+        SCHEDULE,
+        JOB,
+        BACKFILL,
+        MERGE,
+        COMPACTION,
+        UPDATE,
+        ROLLOUT,
+        SNAPSHOT,
+        APPROVAL,
+        TOPIC,
+        MANIFEST,
+        TEMPLATE,
+    )
+)

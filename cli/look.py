@@ -1,0 +1,151 @@
+"""``refeed get``, ``describe``, ``watch``, ``logs`` and ``figures``: what there is, of every kind of object."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+import typer
+
+from cli.api import open_api
+from cli.jobs import print_log, print_page
+from cli.kinds import KINDS
+from cli.moments import parse_moment
+from cli.options import DEFAULT_TAIL_BYTES, FollowOption, JsonOption, ObjectArgument, PageTokenOption, TailOption
+from cli.parameters import parse_label
+from cli.stream import history_lines
+from cli.terminal import print_found, render_table
+from model.errors import InputError
+
+_RATES: Final = ("published", "rate_messages_per_second", "rate_limit_messages_per_second")
+
+
+def get(
+    plural: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help=f"What to list: {', '.join(kind.plural for kind in KINDS.kinds)}.",
+            show_default=False,
+        ),
+    ],
+    *,
+    kind: Annotated[str | None, typer.Option(help="With 'jobs': list only jobs of this kind.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option(help="List only jobs or approvals in this state. May be repeated.")
+    ] = None,
+    stream: Annotated[str | None, typer.Option(help="List only snapshots or updates of this stream.")] = None,
+    topic: Annotated[str | None, typer.Option(help="List only backfills to this topic.")] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="KEY=VALUE", help="List only backfills with this label. May be repeated."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="List only jobs that were created since this time (UTC): an RFC 3339 time, a day, or an age such "
+            "as 2h.",
+        ),
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(help="List only jobs that this caller created, such as key:ann.")
+    ] = None,
+    order_by: Annotated[
+        str | None, typer.Option(help="Fields of jobs to sort by, such as: state, created_at desc.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, max=1000, help="List at most N entries.")] = None,
+    page_token: PageTokenOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List objects of one kind, newest first. To list jobs of all kinds: refeed get jobs."""
+    wanted_kind = KINDS.find_list(plural)
+    begin = parse_moment(since, "--since")
+    given: dict[str, tuple[str, Any]] = {
+        "kind": ("--kind", kind),
+        "state": ("--state", [each.upper() for each in state or ()]),
+        "stream": ("--stream", stream),
+        "topic": ("--topic", topic),
+        "label": ("--label", [":".join(parse_label(text)) for text in label or ()]),
+        "since": ("--since", begin),
+        "created_by": ("--by", by),
+        "order_by": ("--order-by", order_by),
+        "page_size": ("--limit", limit),
+        "page_token": ("--page-token", page_token),
+    }
+    for name, (flag, value) in given.items():
+        if value and name not in wanted_kind.filters:
+            raise InputError(f"{flag} does not work with 'refeed get {wanted_kind.plural}'.")
+    wanted: Mapping[str, Any] = {name: value for name, (_, value) in given.items() if value}
+    with open_api() as api:
+        page = wanted_kind.fetch(api, wanted)
+    print_page(page, wanted_kind.table, as_json=as_json, since=begin)
+
+
+def describe(name: ObjectArgument, as_json: JsonOption = False) -> None:
+    """Show everything about one object, and the command to run next."""
+    with open_api() as api:
+        kind, object_id = KINDS.find(api, name, "describe")
+        assert kind.read is not None
+        found = kind.read(api, object_id)
+    kind.show(found, as_json=as_json, whole=True)
+
+
+def watch(name: ObjectArgument, as_json: JsonOption = False) -> None:
+    """Watch a job, a snapshot or a stream until it has ended. The exit code is 0 only if it ended well."""
+    with open_api() as api:
+        kind, object_id = KINDS.find(api, name, "watch")
+        assert kind.read is not None
+        kind.finish(api, kind.read(api, object_id), watch=True, as_json=as_json)
+
+
+def logs(
+    name: ObjectArgument,
+    *,
+    tail: TailOption = DEFAULT_TAIL_BYTES,
+    follow: FollowOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the end of the log of a job's driver, or of a stream.
+
+    If the log is on another machine, the command names that machine.
+    """
+    with open_api() as api:
+        kind, object_id = KINDS.find(api, name, "logs")
+        if kind.name != "stream":
+            print_log(api.jobs.read_log(object_id, tail_bytes=tail, follow=follow), as_json=as_json)
+        elif follow:
+            raise InputError("The log of a stream can't be followed. Run the command again without --follow.")
+        else:
+            print_log([api.read_stream_log(object_id, tail_bytes=tail)], as_json=as_json)
+
+
+def figures(
+    name: ObjectArgument,
+    over: Annotated[
+        Literal["hour", "day"],
+        typer.Option(
+            help="Of a stream: hour (the last hour, in steps of one minute) or day (the last day, in steps of ten "
+            "minutes)."
+        ),
+    ] = "hour",
+    as_json: JsonOption = False,
+) -> None:
+    """Show past figures: the rate, lag and backlog of a stream, or the rate of a backfill for each minute."""
+    with open_api() as api:
+        kind, object_id = KINDS.find(api, name, "figures")
+        if kind.name == "stream":
+            print_found(api.list_stream_histories(over, object_id), history_lines, as_json=as_json)
+        else:
+            print_found(api.backfills.read_part(object_id, "rates"), _rates_lines, as_json=as_json)
+
+
+def _rates_lines(found: Mapping[str, Any]) -> list[str]:
+    rows = [
+        [
+            one["end"],
+            *("unknown" if one[name] is None else f"{one[name]:,}" for name in _RATES[:2]),
+            "none" if one[_RATES[2]] is None else f"{one[_RATES[2]]:,}",
+            one["event_time"] or "",
+        ]
+        for one in found["intervals"]
+    ]
+    return render_table(["until", "published", "msgs/s", "limit", "publish time"], rows)

@@ -1,0 +1,180 @@
+"""Kinds of objects that commands list, describe and steer, and how a command names one object."""
+
+import time
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from cli.api import POLL_SECONDS
+from cli.terminal import ExitCode, err, print_found
+from model.errors import InputError
+
+if TYPE_CHECKING:
+    from client.api import RefeedApi
+
+# Those of an id, after its prefix. An id begins with its time, whose first character changes in the year 3084.
+_ID_CHARACTERS: Final = 26
+_FIRST_CHARACTER: Final = "0"
+
+Read = Callable[["RefeedApi", str], dict[str, Any]]
+# With the id and the body of the call.
+Act = Callable[["RefeedApi", str, Mapping[str, Any] | None], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectKind:
+    """A kind of object: how commands list it, show it and act on it.
+
+    An object is named as ``name``/NAME or, where its ids have a ``prefix``, by its id. ``fetch`` returns a page of
+    objects, and takes those options of ``refeed get`` that ``filters`` names; ``table`` returns the lines of a
+    page, ``lines`` those of one object, and ``whole_lines`` those of ``refeed describe`` if it shows more.
+    ``acts`` are what verbs do, and ``verbs`` those whose command does more than one call. ``follow`` shows an
+    object until it has ended and returns it; then ``succeeded`` says whether it ended well.
+    """
+
+    name: str
+    plural: str
+    fetch: Callable[["RefeedApi", Mapping[str, Any]], Mapping[str, Any]]
+    table: Callable[[Mapping[str, Any]], Iterable[str]]
+    read: Read | None = None
+    lines: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
+    whole_lines: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
+    prefix: str | None = None
+    filters: Sequence[str] = ()
+    acts: Mapping[str, Act] = field(default_factory=dict)
+    verbs: Sequence[str] = ()
+    follow: "Callable[[RefeedApi, dict[str, Any]], dict[str, Any]] | None" = None
+    succeeded: Callable[[Mapping[str, Any]], bool] = lambda found: found["state"] == "SUCCEEDED"
+
+    def show(self, found: Mapping[str, Any], *, as_json: bool, whole: bool = False) -> None:
+        """Print one object."""
+        lines = (self.whole_lines if whole else None) or self.lines or self.table
+        print_found(found, lines, as_json=as_json)
+
+    def finish(self, api: "RefeedApi", found: dict[str, Any], *, watch: bool, as_json: bool) -> None:
+        """Print an object; with ``watch`` once it has ended.
+
+        Raises:
+            typer.Exit: it was watched, and did not end well.
+        """
+        if watch and self.follow is not None:
+            found = self.follow(api, found)
+        self.show(found, as_json=as_json)
+        if watch and not self.succeeded(found):
+            raise typer.Exit(ExitCode.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKinds:
+    """All kinds of objects, in the order of the help."""
+
+    kinds: Sequence[ObjectKind]
+
+    def find_list(self, plural: str) -> ObjectKind:
+        """Return the kind whose objects ``refeed get`` lists under this name.
+
+        Raises:
+            InputError: there is none.
+        """
+        for kind in self.kinds:
+            if plural in {kind.plural, kind.name}:
+                return kind
+        raise InputError(
+            f"There is no list of {plural!r}. 'refeed get' lists {_enumerate(k.plural for k in self.kinds)}."
+        )
+
+    def find(self, api: "RefeedApi", text: str, verb: str) -> tuple[ObjectKind, str]:
+        """Return the kind and the id of the object that ``text`` names, if the kind has the verb.
+
+        A job is also named by the beginning of its id, if no other id begins so, or as ``latest``: the caller's
+        newest job that has the verb.
+
+        Raises:
+            InputError: it names nothing, or several jobs, or the kind has no such verb.
+        """
+        if not text.strip("/"):
+            raise InputError("The name or id is empty.")
+        fitting = [kind for kind in self.kinds if _has(kind, verb)]
+        name, _, rest = text.partition("/")
+        if rest:
+            named = next((kind for kind in self.kinds if name in {kind.name, kind.plural}), None)
+            return _with_verb(named, verb, fitting, text), rest
+        if text == "latest":
+            return _find_latest(api, [kind for kind in fitting if "created_by" in kind.filters])
+        prefix, _, rest = text.partition("_")
+        kind = next((k for k in self.kinds if k.prefix == prefix), None) if rest else None
+        kind = _with_verb(kind, verb, fitting, text)
+        return kind, _complete(api, kind, text)
+
+
+def stream_name(text: str) -> str:
+    """Return the name of a stream that is written as NAME or stream/NAME."""
+    return text.removeprefix("stream/")
+
+
+def follow_states(
+    found: dict[str, Any], look: Callable[[], dict[str, Any]], ended: Container[str]
+) -> dict[str, Any]:
+    """Return what ``look`` returns once its state is one of ``ended``, and print each new state on stderr."""
+    state = ""
+    while True:
+        if found["state"] != state:
+            state = found["state"]
+            err.print(f"{found.get('id') or found['name']}  {state}")
+        if state in ended:
+            return found
+        time.sleep(POLL_SECONDS)
+        found = look()
+
+
+def _has(kind: ObjectKind, verb: str) -> bool:
+    match verb:
+        case "describe":
+            return kind.read is not None
+        case "watch":
+            return kind.follow is not None
+    return verb in kind.acts or verb in kind.verbs
+
+
+def _with_verb(kind: ObjectKind | None, verb: str, fitting: Sequence[ObjectKind], text: str) -> ObjectKind:
+    if kind is None:
+        ways = [f"{k.name}/NAME" for k in fitting if k.prefix is None]
+        ways += ["an id or the beginning of an id"] if len(ways) < len(fitting) else []
+        raise InputError(f"{text!r} names no object. 'refeed {verb}' takes {_enumerate(ways, 'or')}.")
+    if kind not in fitting:
+        able = _enumerate((k.plural for k in fitting), "and")
+        raise InputError(f"'refeed {verb}' works on {able}. {text} is a {kind.name}.")
+    return kind
+
+
+def _complete(api: "RefeedApi", kind: ObjectKind, text: str) -> str:
+    """Return the id that begins with ``text``; a whole id is returned as it is."""
+    rest = text.partition("_")[2]
+    is_beginning = rest.startswith(_FIRST_CHARACTER) and len(rest) < _ID_CHARACTERS
+    if not is_beginning or "id_prefix" not in kind.filters:
+        return text
+    found = kind.fetch(api, {"id_prefix": text, "page_size": 3})[kind.plural]
+    if len(found) > 1:
+        raise InputError(f"Several ids begin with {text}, such as {found[0]['id']} and {found[1]['id']}.")
+    if not found:
+        raise InputError(f"No {kind.name} has an id that begins with {text}.")
+    return str(found[0]["id"])
+
+
+def _find_latest(api: "RefeedApi", kinds: Sequence[ObjectKind]) -> tuple[ObjectKind, str]:
+    caller = str(api.read_session()["name"])
+    newest: list[tuple[str, ObjectKind, str]] = []
+    for kind in kinds:
+        page = kind.fetch(api, {"created_by": caller, "page_size": 1})
+        newest += [(str(each["created_at"]), kind, str(each["id"])) for each in page[kind.plural]]
+    if not newest:
+        raise InputError(f"{caller} has no such job. 'refeed get jobs' lists the jobs of all.")
+    _, kind, job_id = max(newest, key=lambda each: each[0])
+    return kind, job_id
+
+
+def _enumerate(words: Iterable[str], last: str = "and") -> str:
+    *first, end = words
+    return f"{', '.join(first)} {last} {end}" if first else end

@@ -1,0 +1,171 @@
+"""``refeed pause``, ``resume``, ``cancel``, ``retry``, ``revert``, ``approve``, ``reject`` and ``set``."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Final
+
+import typer
+
+from backfill.plan.request import CHANGEABLE, BackfillRequest
+from cli.api import open_api
+from cli.approval import end_if_held
+from cli.flags import flag_of, read_given, takes_fields
+from cli.kinds import KINDS
+from cli.options import JsonOption, ObjectArgument, WatchOption
+from cli.stream import CHANGEABLE as STREAM_FLAGS
+from cli.stream import StreamFlags
+from cli.update import UPDATE
+from model.errors import InputError
+from model.stream_update import UpdateState
+
+_RATE: Final = "rate_limit_messages_per_second"
+_BACKFILL_FLAGS: Final = tuple(dict.fromkeys((_RATE, *CHANGEABLE)))
+
+
+def pause(name: ObjectArgument, as_json: JsonOption = False) -> None:
+    """Pause a backfill or a schedule until 'refeed resume'.
+
+    A paused backfill can still publish some messages, and the command prints how many. A paused schedule starts no
+    jobs, and running jobs continue.
+    """
+    _act("pause", name, as_json=as_json)
+
+
+def resume(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
+    """Resume a backfill that a person paused, or that paused after its canary; or resume a schedule.
+
+    Runs of a schedule that were due during the pause are skipped.
+    """
+    _act("resume", name, watch=watch, as_json=as_json)
+
+
+def cancel(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
+    """Cancel a job, or end a stream at once. What the job has done stays.
+
+    Messages that a backfill published stay published. Sources that a merge has merged stay merged. A rollout that
+    has changed its stream is rolled back. Pub/Sub delivers a stream's uncommitted messages again.
+    """
+    _act("cancel", name, watch=watch, as_json=as_json)
+
+
+def retry(
+    name: ObjectArgument,
+    *,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            metavar="all|failed|missing",
+            help="Of a backfill. 'all': all messages that are not published yet, including dead letters. "
+            "'failed': only dead letters. 'missing': only messages that are not in the target's staging table.",
+            show_default="all",
+        ),
+    ] = None,
+    code: Annotated[
+        str | None,
+        typer.Option(
+            help="With '--only failed': send only the dead letters that have this code.", show_default=False
+        ),
+    ] = None,
+    row: Annotated[
+        list[int] | None,
+        typer.Option(min=0, help="With '--only failed': send only the dead letter of row N. May be repeated."),
+    ] = None,
+    watch: WatchOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Continue a failed or cancelled job where it stopped. Finished work is not repeated."""
+    given = {"only": only, "code": code, "rows": row}
+    body = {field: value for field, value in given.items() if value is not None}
+    _act("retry", name, body or None, watch=watch, as_json=as_json)
+
+
+def revert(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
+    """Take back what a job did: a backfill's rows, an update or a rollout. stream/NAME is its newest update.
+
+    The rows of a backfill are deleted from the target's staging table. If a merge has already read the rows, the
+    command fails. An update that has not ended is rolled back. A rollout that has ended is reversed by a new
+    rollout, with 'from' and 'to' exchanged.
+    """
+    with open_api() as api:
+        kind, object_id = KINDS.find(api, name, "revert")
+        if kind.name == "stream":
+            updates = api.list_updates(object_id)["updates"]
+            if not updates:
+                raise InputError(f"{object_id} has no update that could be reverted.")
+            kind, object_id = UPDATE, updates[0]["id"]
+        found = kind.acts["revert"](api, object_id, None)
+        # What is taken back has ended well once it is; a change that is new has once it is stable.
+        ends_as = UpdateState.ROLLED_BACK if found.get("id") == object_id else UpdateState.STABLE
+        if kind.name in {"update", "rollout"}:
+            kind = replace(kind, succeeded=lambda found: found["state"] == ends_as)
+        kind.finish(api, found, watch=watch, as_json=as_json)
+
+
+def approve(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
+    """Approve a large backfill, or an action that another person requested.
+
+    The person who requested it can't approve it. You need the scope of the requested action.
+    """
+    _act("approve", name, watch=watch, as_json=as_json)
+
+
+def reject(
+    name: ObjectArgument,
+    *,
+    reason: Annotated[
+        str | None, typer.Option(help="The reason. The person who requested the action sees it.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Reject an action. The person who requested an action can also withdraw it with this command."""
+    _act("reject", name, {"reason": reason}, as_json=as_json)
+
+
+@takes_fields(
+    BackfillRequest,
+    _BACKFILL_FLAGS,
+    help_texts={
+        _RATE: "Of a backfill: the maximum number of messages to publish in a second. 0 removes the limit.",
+        "description": "Of a backfill: the new description.",
+    },
+)
+@takes_fields(StreamFlags, STREAM_FLAGS)
+def set_(name: ObjectArgument, *, as_json: JsonOption = False, **given: Any) -> None:
+    """Change a backfill's rate limit, description or labels, or the batch limits of a running stream.
+
+    A running backfill uses a new rate limit within one second. A stream uses new limits from its next batch on.
+    """
+    with open_api() as api:
+        kind, object_id = KINDS.find(api, name, "set")
+        of_stream = kind.name == "stream"
+        declaration, flags, others = (
+            (StreamFlags, STREAM_FLAGS, _BACKFILL_FLAGS)
+            if of_stream
+            else (BackfillRequest, _BACKFILL_FLAGS, STREAM_FLAGS)
+        )
+        foreign = [field for field in others if given[field] is not None]
+        changes = read_given(declaration, {field: given[field] for field in flags})
+        if foreign or not changes:
+            *first, last = (flag_of(declaration, field) for field in flags)
+            raise InputError(f"Of a {kind.name} you can change {', '.join(first)} and {last}.")
+        if changes.get(_RATE) == 0:
+            changes[_RATE] = None
+        found = (
+            api.change_stream(object_id, {"options": changes})
+            if of_stream
+            else api.jobs.change(object_id, changes)
+        )
+    kind.show(found, as_json=as_json)
+
+
+def _act(
+    verb: str, name: str, body: Mapping[str, Any] | None = None, *, watch: bool = False, as_json: bool
+) -> None:
+    with open_api() as api:
+        kind, object_id = KINDS.find(api, name, verb)
+        if verb == "retry" and body and kind.name != "backfill":
+            raise InputError(f"--only, --code and --row work only with a backfill. {name} is a {kind.name}.")
+        found = kind.acts[verb](api, object_id, body)
+        if kind.name != "approval":
+            end_if_held(found, waits=watch, as_json=as_json)
+        kind.finish(api, found, watch=watch, as_json=as_json)

@@ -1,0 +1,128 @@
+"""How a command names one object of any kind, and what guesses are answered with."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import typer
+
+from cli.guesses import GUESSES
+from cli.kinds import KINDS
+from cli.main import app
+from client.api import RefeedApi
+from client.jobs import JobCalls
+
+FIRST, SECOND = "mg_01M7Z1H20HKNZ6PGKRYCX6J210", "mg_01M7Z1H20HKNZ6PGKRYCX6J211"
+Refeed = Callable[..., Any]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """What was asked of an API with two merges, of which ann made the second, and a backfill of hers."""
+    asked: list[tuple[str, Any]] = []
+    jobs = [
+        {"id": SECOND, "kind": "merge", "created_by": "ann", "created_at": "2026-01-02T00:00:00Z"},
+        {"id": FIRST, "kind": "merge", "created_by": "bob", "created_at": "2026-01-01T00:00:00Z"},
+        {
+            "id": "bf_01M7Z1H20HKNZ6PGKRYCX6J212",
+            "kind": "backfill",
+            "created_by": "ann",
+            "created_at": "2026-01-01T12:00:00Z",
+        },
+    ]
+
+    def list_jobs(_: JobCalls, *, page_size: int, **wanted: Any) -> dict[str, Any]:
+        asked.append(("list", wanted))
+        found = [
+            each
+            for each in jobs
+            if each["kind"] == wanted.get("kind", each["kind"])
+            and each["created_by"] == wanted.get("created_by", each["created_by"])
+            and each["id"].startswith(wanted.get("id_prefix", ""))
+        ]
+        return {"jobs": found[:page_size], "next_page_token": None}
+
+    def act(_: JobCalls, job_id: str, verb: str, body: Any = None) -> dict[str, Any]:
+        asked.append((verb, job_id))
+        progress = {"merged": 0, "sources": 1}
+        shown = {"dry_run": False, "sources": [], "error": None, "progress": progress}
+        return {"id": job_id, "state": "CANCELLING", "topic": "orders", **shown}
+
+    monkeypatch.setattr(JobCalls, "list", list_jobs)
+    monkeypatch.setattr(JobCalls, "act", act)
+    monkeypatch.setattr(RefeedApi, "read_session", lambda _: {"name": "ann"})
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("name", "job_id"),
+    [(FIRST, FIRST), (FIRST[:-1] + "0", FIRST), (f"merge/{SECOND}", SECOND), ("latest", SECOND)],
+)
+def test_a_job_is_named_by_its_id_or_as_the_newest(
+    refeed: Refeed, calls: list[Any], name: str, job_id: str
+) -> None:
+    assert refeed("cancel", name).code == 0
+    assert calls[-1] == ("cancel", job_id)
+
+
+def test_latest_is_the_newest_job_of_the_caller_that_has_the_verb(refeed: Refeed, calls: list[Any]) -> None:
+    assert refeed("pause", "latest").code == 0
+    assert calls[-1] == ("pause", "bf_01M7Z1H20HKNZ6PGKRYCX6J212"), "a merge can't be paused"
+
+
+def test_the_beginning_of_an_id_is_enough_where_no_other_id_begins_so(refeed: Refeed, calls: list[Any]) -> None:
+    assert refeed("cancel", "bf_01M7").code == 0
+    assert calls[-1] == ("cancel", "bf_01M7Z1H20HKNZ6PGKRYCX6J212")
+    wrong = refeed("cancel", "mg_01M7")
+    assert (wrong.code, f"Several ids begin with mg_01M7, such as {SECOND} and {FIRST}." in wrong.err) == (2, True)
+    wrong = refeed("cancel", "mg_02")
+    assert (wrong.code, "No merge has an id that begins with mg_02." in wrong.err) == (2, True)
+    assert [what for what, _ in calls] == ["list", "cancel", "list", "list"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("pause", FIRST), "'refeed pause' works on schedules and backfills."),
+        (("watch", "topic/orders"), "topic/orders is a topic."),
+        (
+            ("cancel", "backup"),
+            "'backup' names no object. 'refeed cancel' takes stream/NAME or an id",
+        ),
+        (("describe", "strem/backup"), "'strem/backup' names no object."),
+        (("retry", SECOND, "--only", "failed"), "work only with a backfill"),
+        (("set", SECOND, "--rate-limit", "5"), "'refeed set' works on streams and backfills."),
+        (("set", "stream/backup", "--rate-limit", "5"), "Of a stream you can change --batch-seconds"),
+        (("get", "nothing"), "There is no list of 'nothing'. 'refeed get' lists streams,"),
+        (("get", "topics", "--stream", "backup"), "--stream does not work with 'refeed get topics'."),
+    ],
+)
+def test_what_can_not_be_meant_says_what_can(refeed: Refeed, calls: list[Any], words: Any, said: str) -> None:
+    wrong = refeed(*words)
+    assert (wrong.code, said in " ".join(wrong.err.split())) == (2, True), wrong.err
+    assert not any(what in {"cancel", "pause", "retry"} for what, _ in calls)
+
+
+@pytest.mark.parametrize("guess", GUESSES)
+def test_a_guess_is_answered_with_a_command_that_there_is(refeed: Refeed, guess: str) -> None:
+    wrong = refeed(*guess.split(), "--json")
+    assert wrong.code == 2
+    assert GUESSES[guess] in json.loads(wrong.err)["detail"]
+    root: Any = typer.main.get_command(app)
+    for command in re.findall(r"refeed ([a-z-]+)(?: ([a-z-]+))?", GUESSES[guess]):
+        found = root.commands[command[0]]
+        assert not command[1] or command[1] in getattr(found, "commands", {command[1]: None})
+
+
+def test_a_topic_may_be_called_as_a_guess_is(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFEED_API_URL", "http://127.0.0.1:1")
+    assert refeed("backfill", "list").code == 2
+    assert refeed("backfill", "list", "--from", "1h").code == 3, "the API does not answer"
+
+
+def test_every_kind_has_a_list_and_a_name_of_its_own() -> None:
+    names = [name for kind in KINDS.kinds for name in (kind.name, kind.plural)]
+    assert len(names) == len(set(names))
+    assert all(kind.lines for kind in KINDS.kinds if kind.read)
