@@ -10,10 +10,11 @@ from api.auth import StandingCaller, current_principal
 from api.bulkhead import Bulkhead
 from api.errors import PROBLEM_TYPE
 from api.state import Services, services_of, state_of
+from api.stream_jobs import collect_jobs
 from backfill.steer.service import BackfillService
 from inventory.service import Inventory
 from jobs.collection import JobCollection
-from jobs.service import JobView
+from jobs.reader import JobView
 from model.errors import JobChangedError, JobNotFoundError, RefeedError, StreamChangedError
 from model.job import is_job_id
 from model.principal import Principal
@@ -131,7 +132,7 @@ def expected_versions(changed: type[RefeedError]) -> Callable[..., frozenset[int
     return parse_versions
 
 
-Jobs = Annotated[JobCollection, Depends(service_of(lambda services: services.jobs))]
+Jobs = Annotated[JobCollection, Depends(service_of(collect_jobs))]
 Service = Annotated[BackfillService, Depends(service_of(lambda services: services.backfills))]
 OpenInventory = Annotated[Inventory, Depends(service_of(lambda services: services.inventory))]
 Streams = Annotated[StreamService, Depends(service_of(lambda services: services.streams))]

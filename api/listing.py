@@ -10,6 +10,7 @@ from api.schemas import Since
 from api.schemas_jobs import JobKindName
 from jobs.listing import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, ListRequest
 from jobs.store import JobFilter
+from jobs.store.step_jobs import stream_subject
 from model.job import JobState
 from model.label import is_label
 
@@ -50,7 +51,9 @@ class KindListParameters(BaseModel):
         description="The `next_page_token` of the previous page. Send the other parameters unchanged.",
     )
     state: list[JobState] = Field(
-        [], description="List only jobs in this state. Repeat the parameter for several states."
+        [],
+        description="List only jobs in this state. Repeat the parameter for several states. An update that is "
+        "STABLE is SUCCEEDED here, ROLLED_BACK is CANCELLED, REFUSED is FAILED, and its steps are RUNNING.",
     )
     topic: str | None = Field(None, description="List only backfills to this topic.", examples=["orders"])
     label: list[Annotated[str, AfterValidator(_check_label)]] = Field(
@@ -78,16 +81,17 @@ class KindListParameters(BaseModel):
         examples=["created_at desc"],
     )
 
-    def request(self, *kinds: str) -> ListRequest:
-        """Return the list of jobs of these kinds that is asked for."""
+    def request(self, kinds: Sequence[str], stream: str | None = None) -> ListRequest:
+        """Return the list of jobs of these kinds, or of all, that is asked for."""
         where = JobFilter(
             states=tuple(self.state),
             topic=self.topic,
             labels=tuple((key, value) for key, _, value in (label.partition(":") for label in self.label)),
             created_since=self.since,
-            kinds=kinds,
+            kinds=tuple(kinds),
             created_by=self.created_by,
             id_prefix=self.id_prefix,
+            subject=None if stream is None else stream_subject(stream),
         )
         return ListRequest(self.page_size, self.page_token, self.order_by, where)
 
@@ -97,4 +101,7 @@ class JobListParameters(KindListParameters):
 
     kind: list[JobKindName] = Field(
         [], description="List only jobs of this kind. Repeat the parameter for several kinds."
+    )
+    stream: str | None = Field(
+        None, max_length=300, description="List only updates and rollbacks of this stream.", examples=["backup"]
     )

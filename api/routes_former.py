@@ -1,5 +1,6 @@
 """The paths that jobs had before they were one collection; they point to those of today, for one release."""
 
+import re
 from typing import Final
 from urllib.parse import quote
 
@@ -10,12 +11,20 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from api.answers import Caller
 
 router: Final = APIRouter(include_in_schema=False)
-_KINDS: Final = {"merges": "merge", "compactions": "compaction"}
+_LISTS: Final = {
+    "merges": "kind=merge",
+    "compactions": "kind=compaction",
+    "updates": "kind=update&stream=",
+    "rollbacks": "kind=restore&stream=",
+}
 
 
 class _FormerPlace(StringConvertor):
     # Of backfills what stays is the job itself, and its parts beside log and history.
-    regex = "(?:merges|compactions)/.+|backfills/[^/:]+(?::[a-z]+|/logs|/events)"
+    regex = (
+        "(?:merges|compactions|updates)/.+|backfills/[^/:]+(?::[a-z]+|/logs|/events)"
+        "|streams/[^/]+/(?:updates|rollbacks)"
+    )
 
 
 register_url_convertor("former_place", _FormerPlace())
@@ -28,11 +37,14 @@ register_url_convertor("former_place", _FormerPlace())
 def find_former_place(request: Request, caller: Caller) -> RedirectResponse:  # noqa: ARG001 - nobody else may ask
     """Point to where a job is now, for the same method and parameters."""
     collection, _, rest = request.scope["path"][1:].partition("/")
-    query = request.url.query
+    path, query = "/jobs", request.url.query
     if not rest:
-        path, query = "/jobs", "&".join(filter(None, (f"kind={_KINDS[collection]}", query)))
+        query = f"{_LISTS[collection]}&{query}"
+    elif collection == "streams":
+        name, _, listed = rest.partition("/")
+        query = f"{_LISTS[listed]}{quote(name, safe='')}&{query}"
     elif rest.endswith("/events"):
-        path, query = "/events", "&".join(filter(None, (f"object={quote(rest.removesuffix('/events'))}", query)))
+        path, query = "/events", f"object={quote(rest.removesuffix('/events'), safe='')}&{query}"
     else:
-        path = f"/jobs/{quote(rest, safe='/:')}"
-    return RedirectResponse(f"{path}?{query}".removesuffix("?"), 308)
+        path += "/" + quote(re.sub(":roll_back$", ":revert", rest), safe="/:")
+    return RedirectResponse(f"{path}?{query}".rstrip("?&"), 308)

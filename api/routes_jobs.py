@@ -1,6 +1,6 @@
 """Jobs of every kind as one resource: listed, shown, changed, watched, and steered by one route a verb."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Response
@@ -9,11 +9,13 @@ from fastapi.responses import StreamingResponse
 from api.answers import (
     CHANGED,
     INVALID,
+    NO_SUCH_STREAM,
     Caller,
     ExpectedVersions,
     Jobs,
     Standing,
     Stopping,
+    Streams,
     problems,
     shown,
     versioned,
@@ -65,10 +67,14 @@ _ACTIONS: Final[Mapping[str, tuple[str, str, Mapping[str, str]]]] = {
     ),
     "revert": (
         (
-            "Delete a backfill's rows from the staging table of its target topic. If a merge has already read the "
-            "rows, the call fails."
+            "Revert what a job did. For a backfill, Refeed deletes its rows from the staging table of its target "
+            "topic. If a merge has already read the rows, the call fails. For an update, the old release runs "
+            "the stream again."
         ),
-        "The backfill has not ended, its staging table is unknown, or a merge has already read its rows.",
+        (
+            "The backfill has not ended, its staging table is unknown, or a merge has already read its rows. Or "
+            "the update has ended, is being rolled back, or can't be rolled back."
+        ),
         {"s502": _WAREHOUSE_FAILED},
     ),
 }
@@ -77,19 +83,27 @@ _NO_ACTION: Final = "The status is also 409 if jobs of this kind do not have the
 JobId = Annotated[
     str,
     Path(
-        description="The job's id. It begins with `bf_` for a backfill, `mg_` for a merge, or `cp_` for a "
-        "compaction.",
+        description="The job's id. It begins with `bf_` for a backfill, `mg_` for a merge, `cp_` for a "
+        "compaction, `up_` for an update, `ro_` for the update of a rollout, or `rs_` for a rollback.",
         examples=["bf_01K0ABCDEFGHJKMNPQRSTVWXYZ"],
     ),
 ]
 
 
-@router.get("/jobs", operation_id="listJobs", response_model=JobPage, responses=problems(s422=LIST_INVALID))
-def list_jobs(jobs: Jobs, caller: Caller, parameters: Annotated[JobListParameters, Query()]) -> Any:
-    """List jobs of every kind. By default the newest is first."""
-    kinds: Sequence[str] = parameters.kind or [service.kind.name for service in jobs]
-    page = jobs.list_jobs(parameters.request(*kinds), principal=caller)
-    return {"jobs": [job.to_json() for job in page.jobs], "next_page_token": page.next_page_token}
+@router.get(
+    "/jobs",
+    operation_id="listJobs",
+    response_model=JobPage,
+    responses=problems(s404=NO_SUCH_STREAM, s422=LIST_INVALID),
+)
+def list_jobs(
+    jobs: Jobs, streams: Streams, caller: Caller, parameters: Annotated[JobListParameters, Query()]
+) -> Any:
+    """List the jobs of every kind that the caller may see. By default the newest is first."""
+    if parameters.stream is not None:
+        streams.get(parameters.stream, principal=caller)
+    found, token = jobs.list_jobs(parameters.request(parameters.kind, parameters.stream), principal=caller)
+    return {"jobs": [job.to_json() for job in found], "next_page_token": token}
 
 
 @router.get(
@@ -116,7 +130,7 @@ async def watch_job(
     "/jobs/{job_id}/logs",
     operation_id="readJobLogs",
     response_class=StreamingResponse,
-    responses={**LOG_ANSWER, **problems(s404=_UNKNOWN, s422=INVALID)},
+    responses={**LOG_ANSWER, **problems(s404=_UNKNOWN, s409="The job has no driver.", s422=INVALID)},
 )
 async def read_job_logs(
     job_id: JobId,
@@ -127,7 +141,10 @@ async def read_job_logs(
     tail: Tail = DEFAULT_TAIL_BYTES,
     follow: Follow = False,
 ) -> StreamingResponse:
-    """Show the last lines of the driver's log. With `follow`, continue with new lines."""
+    """Show the last lines of the driver's log. With `follow`, continue with new lines.
+
+    Updates and rollbacks have no driver. `GET /streams/{name}/logs` shows what they do.
+    """
     return await answer_log(jobs.find(job_id), job_id, caller, stopping, tail=tail, follow=follow)
 
 
@@ -181,7 +198,7 @@ def retry_job(
     """
     retry = jobs.find_verb(job_id, "retry")
     chosen = {} if body is None else body.model_dump(exclude_defaults=True)
-    if chosen and jobs.find(job_id).kind is not BACKFILL:
+    if chosen and jobs.find(job_id).name != BACKFILL.name:
         message = "Only a backfill has messages that a retry can choose."
         raise RequestInvalidError.of("choice_invalid", message, f"/{next(iter(chosen))}")
     return shown(retry(job_id, principal=caller, versions=versions, **chosen), response)

@@ -12,6 +12,7 @@ from api.answers import (
     ExpectedStreamVersions,
     HeldStreams,
     IdempotencyKey,
+    Jobs,
     Snapshots,
     StreamName,
     point_to,
@@ -22,7 +23,6 @@ from api.listing import IdToken, PageSize, page_of
 from api.schemas_snapshots import (
     RollbackCreate,
     RollbackOut,
-    RollbacksOut,
     SnapshotCreate,
     SnapshotOut,
     SnapshotsOut,
@@ -127,9 +127,11 @@ def delete_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Calle
 def roll_back_stream(
     name: StreamName,
     body: RollbackCreate,
+    response: Response,
     snapshots: Snapshots,
     held: HeldStreams,
     *,
+    jobs: Jobs,
     caller: Caller,
     versions: ExpectedStreamVersions,
     idempotency_key: IdempotencyKey = None,
@@ -140,7 +142,7 @@ def roll_back_stream(
     """
     if waits := held.hold("rollback", name, body.model_dump(), principal=caller, versions=versions):
         return wait_for_approval(waits)
-    return snapshots.rollback(
+    made = snapshots.rollback(
         name,
         body.snapshot,
         principal=caller,
@@ -148,14 +150,5 @@ def roll_back_stream(
         versions=versions,
         idempotency_key=idempotency_key,
     )
-
-
-@router.get(
-    "/streams/{name}/rollbacks",
-    operation_id="listRollbacks",
-    response_model=RollbacksOut,
-    responses=problems(s422="The name is not valid."),
-)
-def list_rollbacks(name: StreamName, snapshots: Snapshots, caller: Caller) -> Any:
-    """List a stream's rollbacks, newest first, each with the changes that the rollback could not revert."""
-    return {"rollbacks": snapshots.list_rollbacks(name, principal=caller)}
+    point_to(f"/jobs/{made.id}", response)
+    return jobs.show(made.id, principal=caller).to_json()

@@ -1,8 +1,8 @@
-"""Updates of streams as a resource: requested, shown and rolled back."""
+"""Updates of streams, which are jobs: requested here."""
 
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from fastapi import APIRouter, Path, Response, status
+from fastapi import APIRouter, Response, status
 
 from api.answers import (
     CHANGED,
@@ -12,20 +12,17 @@ from api.answers import (
     ExpectedStreamVersions,
     HeldStreams,
     IdempotencyKey,
+    Jobs,
     StreamName,
     Updates,
     point_to,
     problems,
 )
 from api.approvals import ApprovalOut, wait_for_approval
-from api.schemas_updates import UpdateCreate, UpdateOut, UpdatesOut
+from api.schemas_updates import UpdateCreate, UpdateOut
 from model.stream_update import UpdateRequest
 
 router: Final = APIRouter(tags=["updates"])
-_UNKNOWN: Final = "There is no such update."
-_INVALID: Final = "The id is not valid."
-
-UpdateId = Annotated[str, Path(description="The update's id.", max_length=64)]
 
 
 @router.post(
@@ -50,6 +47,7 @@ def update_stream(
     updates: Updates,
     held: HeldStreams,
     *,
+    jobs: Jobs,
     caller: Caller,
     versions: ExpectedStreamVersions,
     idempotency_key: IdempotencyKey = None,
@@ -62,42 +60,5 @@ def update_stream(
     if waits := held.hold("update", name, body.model_dump(), principal=caller, versions=versions):
         return wait_for_approval(waits)
     made = updates.create(name, request, principal=caller, versions=versions, idempotency_key=idempotency_key)
-    point_to(f"/updates/{made.id}", response)
-    return made
-
-
-@router.get(
-    "/streams/{name}/updates",
-    operation_id="listUpdates",
-    response_model=UpdatesOut,
-    responses=problems(s404=NO_SUCH_STREAM, s422="The name is not valid."),
-)
-def list_updates(name: StreamName, updates: Updates, caller: Caller) -> Any:
-    """List every update of a stream, newest first."""
-    return {"updates": updates.list_updates(name, principal=caller)}
-
-
-@router.post(
-    "/updates/{update_id}:roll_back",
-    operation_id="rollBackUpdate",
-    response_model=UpdateOut,
-    responses=problems(
-        s404=_UNKNOWN,
-        s409="The update has ended, is being rolled back, or can't be rolled back.",
-        s422=_INVALID,
-    ),
-)
-def roll_back_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any:
-    """Roll an update back: the old release runs the stream again."""
-    return updates.revert(update_id, principal=caller)
-
-
-@router.get(
-    "/updates/{update_id}",
-    operation_id="getUpdate",
-    response_model=UpdateOut,
-    responses=problems(s404=_UNKNOWN, s422=_INVALID),
-)
-def get_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any:
-    """Show an update."""
-    return updates.get(update_id, principal=caller)
+    point_to(f"/jobs/{made.id}", response)
+    return jobs.show(made.id, principal=caller).to_json()

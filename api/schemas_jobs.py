@@ -7,9 +7,11 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from api.schemas_backfills import BackfillOut
 from api.schemas_merges import MergeError, MergeOut
+from api.schemas_snapshots import RollbackOut
+from api.schemas_updates import UpdateOut
 from model.job import JobState
 
-JobKindName = Literal["backfill", "merge", "compaction"]
+JobKindName = Literal["backfill", "merge", "compaction", "update", "restore"]
 _EXAMPLE: Final[dict[str, Any]] = {
     "id": "cp_01K0ABCDEFGHJKMNPQRSTVWXYZ",
     "kind": "compaction",
@@ -50,7 +52,10 @@ class CompactionOut(BaseModel):
     etag: str
 
 
-class JobOut(RootModel[Annotated[BackfillOut | MergeOut | CompactionOut, Field(discriminator="kind")]]):
+AnyJobOut = BackfillOut | MergeOut | CompactionOut | UpdateOut | RollbackOut
+
+
+class JobOut(RootModel[Annotated[AnyJobOut, Field(discriminator="kind")]]):
     """One job. `kind` says which fields it has."""
 
 

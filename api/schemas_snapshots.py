@@ -88,7 +88,11 @@ class SnapshotsOut(BaseModel):
 class RollbackOut(BaseModel):
     """A rollback of a stream to a snapshot."""
 
-    id: str = Field(description="The rollback's id.")
+    # Read from a rollback, or from its own JSON.
+    model_config = ConfigDict(populate_by_name=True)
+
+    id: str = Field(description="The rollback's id, which begins with `rs_`.")
+    kind: Literal["restore"] = Field(default="restore", description="The kind of the job.")
     stream: str = Field(description="The stream's name.")
     snapshot: str = Field(validation_alias="snapshot_id", description="The snapshot's id.")
     state: Literal["RUNNING", "SUCCEEDED", "FAILED"] = Field(description="The rollback's state.")
@@ -101,9 +105,4 @@ class RollbackOut(BaseModel):
     created_by: str
     created_at: datetime
     finished_at: datetime | None
-
-
-class RollbacksOut(BaseModel):
-    """The rollbacks of a stream, newest first."""
-
-    rollbacks: list[RollbackOut]
+    etag: str = ""

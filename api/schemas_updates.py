@@ -107,7 +107,11 @@ class UpdateReplayOut(BaseModel):
 class UpdateOut(BaseModel):
     """An update of a stream. A null field is not known yet."""
 
-    id: str = Field(description="The update's id.")
+    # Read from an update, or from its own JSON.
+    model_config = ConfigDict(populate_by_name=True)
+
+    id: str = Field(description="The update's id, which begins with `up_`, or with `ro_` for a rollout.")
+    kind: Literal["update"] = Field(default="update", description="The kind of the job.")
     stream: str = Field(description="The stream's name.")
     state: UpdateState = Field(description="The current step, or the result.")
     release: str | None = Field(
@@ -173,9 +177,4 @@ class UpdateOut(BaseModel):
     created_at: datetime
     changed_at: datetime
     finished_at: datetime | None
-
-
-class UpdatesOut(BaseModel):
-    """Every update of a stream, newest first."""
-
-    updates: list[UpdateOut]
+    etag: str = ""

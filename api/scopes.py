@@ -25,26 +25,26 @@ _SEE_ROLLOUTS: Final = (READ, STREAMS_READ, ROLLOUTS_APPLY)
 _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
     (READ,): (
         "listBackfillSlices listBackfillRates listBackfillDeadLetters countBackfillDeadLetters "
-        "listBackfillMissing listBackfills getBackfill listJobs watchJob readJobLogs getJob listMergeAudits "
+        "listBackfillMissing listBackfills getBackfill readJobLogs listMergeAudits "
         "listTopics getTopicHistogram countDeadLetters listDeadLetters listVolumes getStatus getInbox listSources "
         "getSource listSourceVersions"
     ),
     ((READ, MESSAGES),): "downloadBackfillDeadLetter downloadDeadLetter",
     (PLAN,): "planBackfill getPlan checkQuery",
-    (RUN,): "createBackfill changeJob pauseJob resumeJob revertJob",
+    (RUN,): "createBackfill changeJob pauseJob resumeJob",
+    (RUN, STREAMS_OPERATE, ROLLOUTS_APPLY): "revertJob",
     (RUN, PLAN): "createMerge cancelJob retryJob",
     (APPROVE,): "approveJob",
     (MESSAGES,): "listMessages downloadMessage",
-    (READ, STREAMS_READ): "listEvents listStreams listStreamHistories listReleases listTemplates getTemplate",
-    (STREAMS_READ,): (
-        "getStream listStreamEvents readStreamLog checkStream listSnapshots getSnapshot listRollbacks listUpdates "
-        "getUpdate"
+    (READ, STREAMS_READ): (
+        "listJobs getJob watchJob listEvents listStreams listStreamHistories listReleases listTemplates "
+        "getTemplate"
     ),
+    (STREAMS_READ,): "getStream listStreamEvents readStreamLog checkStream listSnapshots getSnapshot",
     (STREAMS_OPERATE,): (
         "attachTopic detachTopic launchStream changeStream drainStream cancelStream createSnapshot deleteSnapshot "
         "rollBackStream updateStream"
     ),
-    (STREAMS_OPERATE, ROLLOUTS_APPLY): "rollBackUpdate",
     (PLAN, STREAMS_OPERATE, RUN): "launchTemplate",
     _SEE_APPROVALS: "listApprovals getApproval",
     (STREAMS_OPERATE, SCHEDULES_APPLY): "approveApproval rejectApproval",
@@ -64,6 +64,15 @@ _SCOPES: Final[Mapping[str, tuple[str | tuple[str, ...], ...]]] = {
 # What decides between the scopes of an operation, or what it needs besides.
 _WHEN: Final[Mapping[str, str]] = {
     "createMerge": "A merge needs the scope `backfills.run`. A dry run needs only `backfills.plan`.",
+    "listJobs": (
+        "With `backfills.read`, the list has backfills, merges and compactions. With `streams.read`, the list has "
+        "updates and rollbacks of streams."
+    ),
+    **dict.fromkeys(("getJob", "watchJob"), "For an update or a rollback of a stream, `streams.read` is needed."),
+    "revertJob": (
+        "A backfill needs `backfills.run`. An update that a manifest requested needs `rollouts.apply`, any other "
+        "`streams.operate`."
+    ),
     "cancelJob": (
         "To cancel a job, the caller needs `backfills.run`. For a merge's dry run, `backfills.plan` is enough."
     ),
@@ -82,7 +91,6 @@ _WHEN: Final[Mapping[str, str]] = {
     "removeManifest": "The caller needs `schedules.apply` for a schedule, or `rollouts.apply` for a rollout.",
     "runSchedule": "The caller also needs the scopes that the schedule's job needs.",
     "pruneManifests": "As for the removal of each of the manifests.",
-    "rollBackUpdate": "An update that a manifest requested needs `rollouts.apply`, any other `streams.operate`.",
     "openSession": "The caller must send a key.",
 }
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from anyio import CapacityLimiter
 from fastapi import FastAPI, Request
 
 from api.bulkhead import MAX_QUICK_CALLS, Bulkhead
-from jobs.collection import JobCollection
 
 if TYPE_CHECKING:
     # Imported for types only: a test that serves a small app needs this module, and not all services.
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from inventory.backups import TopicBackups
     from inventory.service import Inventory
     from inventory.sources import SourceCatalog
+    from jobs.service import JobService
     from jobs.store import JobStore
     from reporting.service import MergeService
     from rollout.approvals import ApprovalService
@@ -70,9 +70,9 @@ class Services:
     background_problems: Callable[[], Mapping[str, str]]
 
     @property
-    def jobs(self) -> JobCollection:
-        """The jobs of every kind."""
-        return JobCollection(self.store, (self.backfills, self.merges, self.compactions))
+    def jobs(self) -> "tuple[JobService[Any], ...]":
+        """The services of jobs, whose work the status page and the inbox show."""
+        return (self.backfills, self.merges, self.compactions)
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from fastapi.responses import StreamingResponse
 from api.auth import StandingCaller
 from api.schemas_events import EventOut
 from jobs.log import MAX_TAIL_BYTES, LogPiece
-from jobs.service import JobChanges, JobService
+from jobs.reader import JobChanges, JobReader
 from model.errors import RefeedError
 from model.event import HistoryEvent
 
@@ -82,7 +82,7 @@ Found = TypeVar("Found")
 
 
 async def answer_changes(
-    service: JobService[Any],
+    service: JobReader[Any],
     job_id: str,
     caller: StandingCaller,
     stopping: Callable[[], bool],
@@ -100,7 +100,7 @@ async def answer_changes(
 
 
 async def answer_log(
-    service: JobService[Any],
+    service: JobReader[Any],
     job_id: str,
     caller: StandingCaller,
     stopping: Callable[[], bool],
@@ -122,7 +122,7 @@ async def _read(call: Callable[[], Found]) -> Found:
 
 
 async def _stream_changes(
-    service: JobService[Any],
+    service: JobReader[Any],
     job_id: str,
     first: JobChanges[Any],
     caller: StandingCaller,
@@ -143,7 +143,7 @@ async def _stream_changes(
             latest = event.number
             yield _event("history", latest, _render_event(event))
         shown = json.dumps(changes.shown.to_json(), default=str)
-        has_ended = changes.shown.state.is_final
+        has_ended = changes.is_last
         if shown != last_sent or has_ended:
             yield _event("end" if has_ended else "progress", latest, shown)
             last_sent, said_at = shown, time.monotonic()
@@ -164,7 +164,7 @@ async def _stream_changes(
 
 
 async def _stream_log(
-    service: JobService[Any],
+    service: JobReader[Any],
     job_id: str,
     first: LogPiece,
     caller: StandingCaller,

@@ -255,7 +255,8 @@ class RefeedApi(ApiConnection):
 
     def list_rollbacks(self, name: str) -> dict[str, Any]:
         """Return every time that a stream was put back to a snapshot."""
-        return self.call("GET", path_of("streams", name, "/rollbacks"))
+        page = self.call("GET", "/jobs", params={"kind": "restore", "stream": name, "page_size": "1000"})
+        return {"rollbacks": page["jobs"]}
 
     def update_stream(
         self, name: str, request: Mapping[str, Any], *, idempotency_key: str, etag: str | None = None
@@ -269,15 +270,16 @@ class RefeedApi(ApiConnection):
 
     def list_updates(self, name: str) -> dict[str, Any]:
         """Return every update of a stream, newest first."""
-        return self.call("GET", path_of("streams", name, "/updates"))
+        page = self.call("GET", "/jobs", params={"kind": "update", "stream": name, "page_size": "1000"})
+        return {"updates": page["jobs"]}
 
     def read_update(self, update: str) -> dict[str, Any]:
         """Return an update."""
-        return self.call("GET", path_of("updates", update))
+        return self.call("GET", path_of("jobs", update))
 
     def roll_back_update(self, update: str) -> dict[str, Any]:
         """Take an update back, and return it."""
-        return self.call("POST", path_of("updates", update, ":roll_back"))
+        return self.call("POST", path_of("jobs", update, ":revert"))
 
     def list_approvals(self, *, state: str | None = None, page_size: int) -> dict[str, Any]:
         """Return the newest actions that wait for a second person or did, or those in one state."""

@@ -1,70 +1,79 @@
 """Jobs of every kind as one collection: found by their ids, listed in one order."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from jobs.listing import ListRequest, read_page
-from jobs.service import JobService, JobView
+from jobs.reader import JobReader, JobView
 from jobs.store import JobStore
 from model.errors import JobNotFoundError, JobStateError
 from model.job import is_job_id
-from model.principal import READ, Principal
+from model.principal import Principal
 
 VERBS: Final = ("change", "pause", "resume", "cancel", "retry", "revert", "approve")
 
 
-@dataclass(frozen=True, slots=True)
-class JobViews:
-    """Some jobs, and the token of those that come after them."""
-
-    jobs: list[JobView]
-    next_page_token: str | None
-
-
 class JobCollection:
-    """The jobs of several kinds; the service of a job's kind shows it and steers it."""
+    """The jobs of several kinds; ``by_prefix`` has what shows those of a kind, by what their ids begin with.
 
-    def __init__(self, store: JobStore, services: Sequence[JobService[Any]]) -> None:
+    What steers them is a method with the name of one of :data:`VERBS`, where the kind has that verb.
+    """
+
+    def __init__(self, store: JobStore, by_prefix: Mapping[str, JobReader[Any]]) -> None:
         self._store = store
-        self._services = {service.kind.name: service for service in services}
+        self._by_prefix = by_prefix
+        self._by_name = {each.name: each for each in by_prefix.values()}
 
-    def __iter__(self) -> Iterator[JobService[Any]]:
-        return iter(self._services.values())
-
-    def find(self, job_id: str) -> JobService[Any]:
-        """Return the service of the kind that an id is of.
+    def find(self, job_id: str) -> JobReader[Any]:
+        """Return what shows the jobs of the kind that an id is of.
 
         Raises:
             JobNotFoundError: it is no id of a job of these kinds.
         """
-        for service in self:
-            if is_job_id(job_id) and job_id.startswith(f"{service.kind.prefix}_"):
-                return service
-        raise JobNotFoundError(f"There is no job {job_id[:80]!r}.", id=job_id[:80])
+        found = self._by_prefix.get(job_id.partition("_")[0]) if is_job_id(job_id) else None
+        if found is None:
+            raise JobNotFoundError(f"There is no job {job_id[:80]!r}.", id=job_id[:80])
+        return found
 
     def find_verb(self, job_id: str, verb: str) -> Callable[..., JobView]:
-        """Return what does a verb to a job: the method of its service that has the verb's name.
+        """Return the method that does a verb to a job.
 
         Raises:
             JobNotFoundError: as :meth:`find`.
             JobStateError: jobs of its kind have no such verb.
         """
-        service = self.find(job_id)
-        if not hasattr(service, verb):
-            known = ", ".join(each for each in VERBS if hasattr(service, each))
-            raise JobStateError(
-                f"A {service.kind.name} does not have the action {verb}. Its actions are: {known}."
-            )
-        method: Callable[..., JobView] = getattr(service, verb)
+        found = self.find(job_id)
+        if not hasattr(found, verb):
+            known = ", ".join(each for each in VERBS if hasattr(found, each)) or "none"
+            said = f"A job of the kind {found.name} has no action {verb}. It has: {known}."
+            raise JobStateError(said, id=job_id)
+        method: Callable[..., JobView] = getattr(found, verb)
         return method
 
-    def list_jobs(self, request: ListRequest, *, principal: Principal) -> JobViews:
-        """Return a page of jobs, the newest first without an order; the filter names their kinds.
+    def show(self, job_id: str, *, principal: Principal) -> JobView:
+        """Return a job that the caller has just made, whether they may see others or not."""
+        shown: JobView = self.find(job_id).show(self._store.get(job_id), principal=principal)
+        return shown
+
+    def list_jobs(self, request: ListRequest, *, principal: Principal) -> tuple[list[JobView], str | None]:
+        """Return a page of jobs, and the token of the next one; without an order the newest come first.
+
+        Without kinds in the filter, the list has the jobs of all kinds that the principal may see.
 
         Raises:
+            ForbiddenError: the principal may not see jobs of one of the kinds, or of none.
             RequestInvalidError: order or token is wrong, or the token is of another list.
         """
-        principal.require(READ)
-        jobs, token = read_page(self._store, request)
-        return JobViews([self._services[job.kind].show(job) for job in jobs], token)
+        kinds = request.where.kinds
+        if not kinds:
+            principal.require_any(*sorted({each.scope for each in self._by_name.values()}))
+            kinds = tuple(name for name, each in self._by_name.items() if principal.may(each.scope))
+        for kind in kinds:
+            principal.require(self._by_name[kind].scope)
+        # The order of ids is that of time for one prefix alone.
+        has_one = sum(each.name in kinds for each in self._by_prefix.values()) == 1
+        order_by = request.order_by or ("" if has_one else "created_at desc")
+        where = replace(request.where, kinds=kinds)
+        jobs, token = read_page(self._store, replace(request, order_by=order_by, where=where))
+        return [self._by_name[job.kind].show(job, principal=principal) for job in jobs], token

@@ -10,7 +10,6 @@ from model.errors import RequestInvalidError
 
 MAX_PAGE_SIZE: Final = 1000
 DEFAULT_PAGE_SIZE: Final = 50
-_NEWEST_FIRST: Final = "created_at desc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +28,7 @@ def read_page(store: JobStore, request: ListRequest) -> tuple[list[Job], str | N
     Raises:
         RequestInvalidError: the order or the token is wrong, or the token is of another list.
     """
-    where = request.where
-    # Ids begin with their kind: those of one kind alone are in the order of time.
-    order = parse_order(request.order_by or ("" if len(where.kinds) == 1 else _NEWEST_FIRST))
+    where, order = request.where, parse_order(request.order_by)
     size = max(1, min(request.page_size, MAX_PAGE_SIZE))
     after = None if not request.page_token else parse_page_token(request.page_token, where, order)
     jobs = store.list_jobs(where, limit=size + 1, order=order, after=after)

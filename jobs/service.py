@@ -1,10 +1,9 @@
 """Jobs of one kind, as callers see and steer them: one service for every kind."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final
 
 import structlog
 
@@ -13,52 +12,18 @@ from jobs.inbox_items import InboxItem
 from jobs.kinds import JobKind
 from jobs.log import DEFAULT_TAIL_BYTES, LogPiece, read_log_end, read_log_from
 from jobs.loop import BackgroundLoop
+from jobs.reader import JobReader, View
 from jobs.store import Idempotency, Job, JobStore
 from jobs.supervisor import JobSupervisor
 from jobs.versions import Versions, check_version, expected_version
-from model.errors import JobNotFoundError, JobStateError, RefeedError, StoreUnavailableError
-from model.event import HistoryEvent
+from model.errors import JobStateError, RefeedError, StoreUnavailableError
 from model.job import JobState, new_job_id
 from model.principal import READ, Principal
 
 _LOG: Final = structlog.get_logger()
 
 
-class JobView(Protocol):
-    """A job as people see it."""
-
-    @property
-    def id(self) -> str:
-        """Its id."""
-        ...
-
-    @property
-    def state(self) -> JobState:
-        """Where it stands."""
-        ...
-
-    @property
-    def etag(self) -> str:
-        """The version of the resource, for If-Match."""
-        ...
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        ...
-
-
-View = TypeVar("View", bound=JobView)
-
-
-@dataclass(frozen=True, slots=True)
-class JobChanges(Generic[View]):
-    """A job as it is now, and the lines of its history that are new."""
-
-    shown: View
-    events: list[HistoryEvent]
-
-
-class JobService(ABC, Generic[View]):
+class JobService(JobReader[View]):
     """Creates, lists, shows, watches, cancels and retries the jobs of one kind.
 
     Every call answers from the store within milliseconds. A kind says how its jobs are shown, who may steer them
@@ -72,12 +37,12 @@ class JobService(ABC, Generic[View]):
     """
 
     def __init__(self, kind: JobKind, store: JobStore, supervisor: JobSupervisor) -> None:
+        super().__init__(kind.name, store)
         self._kind = kind
-        self._store = store
         self._supervisor = supervisor
 
     @abstractmethod
-    def show(self, job: Job) -> View:
+    def _show(self, job: Job) -> View:
         """Return the job as people see it."""
 
     @abstractmethod
@@ -124,27 +89,19 @@ class JobService(ABC, Generic[View]):
         """Wait for a launch under way, after :meth:`stop`; closing the launcher before cuts that short."""
         self._supervisor.join()
 
-    def get(self, job_id: str, *, principal: Principal) -> View:
-        """Return the job with its latest figures."""
-        return self.show(self._read(job_id, principal))
+    def show(self, job: Job, *, principal: Principal) -> View:  # noqa: ARG002 - all see the same of it
+        """Return a job of the kind as the principal sees it."""
+        return self._show(job)
 
     def list_active(self, *, principal: Principal) -> list[View]:
         """Return every job that is not at its end, oldest first."""
         principal.require(READ)
-        return [self.show(job) for job in self._store.list_active(self._kind.name)]
+        return [self._show(job) for job in self._store.list_active(self._kind.name)]
 
     def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
         """Return the jobs that go on, or are mended, only when somebody does something."""
         principal.require(READ)
         return self._list_waiting()
-
-    def watch(self, job_id: str, *, principal: Principal, after: int = 0) -> JobChanges[View]:
-        """Return the job and the lines of its history after number ``after``; for callers that ask again.
-
-        The state is read first, so one that has ended comes with the last line of its history.
-        """
-        job = self._read(job_id, principal)
-        return JobChanges(self.show(job), self._store.list_events(job.id, after=after))
 
     def read_log(self, job_id: str, *, principal: Principal, tail_bytes: int = DEFAULT_TAIL_BYTES) -> LogPiece:
         """Return the end of the driver's log, whole lines only; empty while there is none.
@@ -167,7 +124,7 @@ class JobService(ABC, Generic[View]):
         """
         job = self._steerable(job_id, principal, versions)
         if job.state is JobState.CANCELLING:
-            return self.show(job)
+            return self._show(job)
         check_lives(job)
         has_begun = job.state is not JobState.PENDING and job.driver is not None
         job = self._store.move(
@@ -179,7 +136,7 @@ class JobService(ABC, Generic[View]):
         )
         self._steer(job)
         self._supervisor.wake()
-        return self.show(job)
+        return self._show(job)
 
     def retry(self, job_id: str, *, principal: Principal, versions: Versions = None) -> View:
         """Let a job that FAILED or was CANCELLED go on with the rest.
@@ -211,7 +168,7 @@ class JobService(ABC, Generic[View]):
             return create()
         made = self._store.begin_create(self._kind.name, idempotency, actor=principal.name)
         if made is not None:
-            return self.show(made)
+            return self._show(made)
         try:
             return create()
         except BaseException:
@@ -254,7 +211,7 @@ class JobService(ABC, Generic[View]):
         else:
             _LOG.info("created", job_id=job.id, kind=self._kind.name, by=principal.name)
         self._supervisor.wake()
-        return self.show(job)
+        return self._show(job)
 
     def _start_again(
         self,
@@ -276,7 +233,7 @@ class JobService(ABC, Generic[View]):
             guard=guard,
         )
         self._supervisor.wake()
-        return self.show(job)
+        return self._show(job)
 
     def _steerable(self, job_id: str, principal: Principal, versions: Versions) -> Job:
         # Before the look: a caller who may steer none learns nothing of what there is.
@@ -285,16 +242,6 @@ class JobService(ABC, Generic[View]):
         self._require(principal, job)
         check_version(job, versions)
         return job
-
-    def _read(self, job_id: str, principal: Principal) -> Job:
-        principal.require(READ)
-        return self._get(job_id)
-
-    def _get(self, job_id: str) -> Job:
-        with suppress(JobNotFoundError):
-            if (job := self._store.get(job_id)).kind == self._kind.name:
-                return job
-        raise JobNotFoundError(f"There is no {self._kind.name} {job_id}.", id=job_id)
 
     def _folder_of(self, job_id: str) -> JobFolder:
         return self._supervisor.folder(job_id)

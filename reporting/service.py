@@ -93,8 +93,7 @@ class MergeService(JobService[Merge]):
         principal.require(READ)
         return list_merged_sources(self._store, since, source)
 
-    def show(self, job: Job) -> Merge:
-        """Return the job as people see it."""
+    def _show(self, job: Job) -> Merge:
         return Merge.from_job(job)
 
     def _require(self, principal: Principal, job: Job | None) -> None:

@@ -117,7 +117,7 @@ class UpdateService:
         items = [_inbox_item(each) for each in newest.values() if each.manifest is None]
         return [item for item in items if item is not None]
 
-    def revert(self, update_id: str, *, principal: Principal) -> StreamUpdate:
+    def revert(self, update_id: str, *, principal: Principal, versions: Versions = None) -> StreamUpdate:
         """Take back what an update does or did, and return it; of a STABLE one the update that goes back.
 
         Before its hand-over it ends with this, and the old release never stopped. In the hand-over the agent ends
@@ -129,6 +129,7 @@ class UpdateService:
             UpdateNotFoundError: there is none.
             StreamStateError: it changed nothing, goes back already, has no way back, or something else runs since.
             RefeedError: as asking for an update.
+            JobChangedError: it is at none of ``versions``.
         """
         principal.require_any(STREAMS_OPERATE, ROLLOUTS_APPLY)
         found = self._store.get_update(update_id)
@@ -139,7 +140,7 @@ class UpdateService:
         if found.state is UpdateState.STABLE:
             return self._reverse(found, principal)
         fault = UpdateFault(UNWANTED, f"{principal.name} reverted the update while it was {found.state}.")
-        decided = self._store.take_update_back(update_id, fault, actor=principal.name)
+        decided = self._store.take_update_back(update_id, fault, actor=principal.name, versions=versions)
         _LOG.info("update_unwanted", stream=found.stream, update=found.id, by=principal.name)
         return show_update(decided, principal)
 

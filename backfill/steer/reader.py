@@ -205,8 +205,7 @@ class BackfillReader(JobService[Backfill]):
     def _list_waiting(self) -> list[InboxItem]:
         return list_inbox(self._store, self._folder_of)
 
-    def show(self, job: Job) -> Backfill:
-        """Return the job as people see it."""
+    def _show(self, job: Job) -> Backfill:
         return Backfill.from_job(job, in_flight_at_most=self._in_flight_at_most(job))
 
     def _in_flight_at_most(self, job: Job) -> int | None:

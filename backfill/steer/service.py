@@ -190,7 +190,7 @@ class BackfillService(BackfillReader):
                 f"{job.id} is {job.state}. It publishes no more messages, so its rate limit can't change."
             )
         if not valid:
-            return self.show(job)
+            return self._show(job)
         what = "changed " + ", ".join(sorted(valid))
         job = self._store.change(
             job.id,
@@ -200,7 +200,7 @@ class BackfillService(BackfillReader):
             expected_version=expected_version(job, versions),
         )
         self._steer(job)
-        return self.show(job)
+        return self._show(job)
 
     def pause(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
         """Let nothing new go out until :meth:`resume`; ``in_flight_at_most`` is how many messages still may.
@@ -222,7 +222,7 @@ class BackfillService(BackfillReader):
             )
         self._steer(job)
         self._supervisor.wake()
-        return self.show(job)
+        return self._show(job)
 
     def resume(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
         """Let a paused backfill go on, without the canary that paused it; resuming twice is one resume.
@@ -241,7 +241,7 @@ class BackfillService(BackfillReader):
                 id=job.id,
             )
         if job.state in {JobState.PENDING, JobState.RUNNING}:
-            return self.show(job)
+            return self._show(job)
         if is_approved(job):
             # The replica that approved it may have died before its driver could learn of that.
             self._write_run(job)
@@ -249,7 +249,7 @@ class BackfillService(BackfillReader):
             job, actor=principal.name, why="resumed", expected_version=expected_version(job, versions)
         )
         self._supervisor.wake()
-        return self.show(job)
+        return self._show(job)
 
     def retry(
         self,
@@ -333,7 +333,7 @@ class BackfillService(BackfillReader):
         if job.state is JobState.PAUSED and self._folder_of(job.id).read_pause(job.epoch) is not None:
             job = self._steering.resume(job, actor=principal.name, why="approved", expected_version=None)
         self._supervisor.wake()
-        return self.show(job)
+        return self._show(job)
 
     def revert(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
         """Delete what the backfill brought into the target's staging table, as long as no merge has taken it.
@@ -367,7 +367,7 @@ class BackfillService(BackfillReader):
         self._store.set_verification(
             job.id, verification, actor=principal.name, epoch=job.epoch, again_seconds=again
         )
-        return self.show(self._store.get(job.id))
+        return self._show(self._store.get(job.id))
 
     def check_readiness(self) -> dict[str, str]:
         """Return what is not ready, by name, with the reason; empty when a backfill could start now."""

@@ -114,8 +114,7 @@ class CompactionService(JobService[Compaction]):
             idempotency=Idempotency.of(idempotency_key, request),
         )
 
-    def show(self, job: Job) -> Compaction:
-        """Return the job as people see it."""
+    def _show(self, job: Job) -> Compaction:
         return Compaction.from_job(job)
 
     def _require(self, principal: Principal, job: Job | None) -> None:  # noqa: ARG002 - all are alike

@@ -22,14 +22,13 @@ def matches(where: JobFilter) -> list[ColumnElement[bool]]:
     Raises:
         RequestInvalidError: no job can have such a label.
     """
-    found: list[ColumnElement[bool]] = []
+    equal = {JOBS.c.topic: where.topic, JOBS.c.created_by: where.created_by, JOBS.c.subject: where.subject}
+    found: list[ColumnElement[bool]] = [column == value for column, value in equal.items() if value is not None]
     if where.kinds:
         found.append(JOBS.c.kind.in_(where.kinds))
     if where.states:
         # Named one by one, so that the index by state is used.
         found.append(JOBS.c.state.in_([state.value for state in where.states]))
-    if where.topic is not None:
-        found.append(JOBS.c.topic == where.topic)
     for key, value in where.labels:
         # SQLite names a key in a path with quotes around it.
         if not key or '"' in key:
@@ -39,8 +38,6 @@ def matches(where: JobFilter) -> list[ColumnElement[bool]]:
         found.append(JOBS.c.created_at >= where.created_since)
     if where.ended_since is not None:
         found.append(JOBS.c.finished_at >= where.ended_since)
-    if where.created_by is not None:
-        found.append(JOBS.c.created_by == where.created_by)
     if where.id_prefix:
         # Not LIKE, which ignores case in SQLite alone.
         found.append(sa.func.substr(JOBS.c.id, 1, len(where.id_prefix)) == where.id_prefix)

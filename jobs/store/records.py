@@ -96,7 +96,8 @@ class JobCount:
 class JobFilter:
     """Jobs that a list shows: of any of ``kinds``, in any of ``states``, with all labels, not older than a time.
 
-    Without kinds those of every kind; ``id_prefix`` is what the id begins with.
+    Without kinds those of every kind; ``id_prefix`` is what the id begins with, ``subject`` what
+    a job in steps is about.
     """
 
     states: tuple[JobState, ...] = ()
@@ -107,6 +108,7 @@ class JobFilter:
     kinds: tuple[str, ...] = ()
     created_by: str | None = None
     id_prefix: str = ""
+    subject: str | None = None
 
 
 EVERY_JOB: Final = JobFilter()

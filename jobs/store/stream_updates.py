@@ -22,7 +22,13 @@ from jobs.store.step_jobs import (
 )
 from jobs.store.stream_rows import check_living, check_versions, get_record, update_stream
 from jobs.store.tables import JOBS, MANAGED_STREAMS
-from model.errors import RolloutInProgressError, StreamStateError, UpdateInProgressError, UpdateNotFoundError
+from model.errors import (
+    JobChangedError,
+    RolloutInProgressError,
+    StreamStateError,
+    UpdateInProgressError,
+    UpdateNotFoundError,
+)
 from model.event import HistoryEventType
 from model.fault import FaultRecord
 from model.job import JobState
@@ -131,7 +137,13 @@ class StreamUpdates(StepJobs):
         return sorted(map(update_of, found), key=lambda update: update.id.partition("_")[2], reverse=True)
 
     def take_update_back(
-        self, update_id: str, fault: UpdateFault, *, actor: str, may_stay: bool = False
+        self,
+        update_id: str,
+        fault: UpdateFault,
+        *,
+        actor: str,
+        may_stay: bool = False,
+        versions: Collection[int] | None = None,
     ) -> StreamUpdate:
         """Have an update taken back, as far as it has come: it ends, or the stream is handed back.
 
@@ -140,12 +152,15 @@ class StreamUpdates(StepJobs):
 
         Raises:
             StreamStateError: it has ended, goes back already, or has no way back.
+            JobChangedError: it is at none of ``versions``.
         """
         with self._database.write() as connection:
             now = self._database.now(connection)
             # Lock the stream before its update, as ending a stream does; another order could deadlock.
             get_record(connection, _get(connection, update_id).request["stream"], now, for_update=True)
             job = _get(connection, update_id, for_update=True)
+            if versions is not None and job.version not in versions:
+                raise JobChangedError(f"{update_id} is at version {job.version}.", version=job.version)
             update = update_of(job)
             memory = {"error": fault, "unwanted_by": actor}
             if update.state.is_before_hand_over:

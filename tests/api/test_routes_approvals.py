@@ -93,7 +93,7 @@ def test_every_action_that_the_deployment_names_waits(api: Any, keys: dict[str, 
         rejected = bob.post(f"/approvals/{made['update']}:reject", json={"reason": "not on a Friday"}).json()
         assert (rejected["state"], rejected["reason"]) == ("REJECTED", "not on a Friday")
         done = bob.post(f"/approvals/{made['rollback']}:approve").json()
-        (rollback,) = bob.get("/streams/backup/rollbacks").json()["rollbacks"]
+        (rollback,) = bob.get("/jobs", params={"kind": "restore", "stream": "backup"}).json()["jobs"]
         assert done["outcome"] == {"rollback": rollback["id"]}
         assert rollback["created_by"] == "key:ann"
         launched = ann.post("/streams", json={"name": "kin", "kind": "kinesis"})

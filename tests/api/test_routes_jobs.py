@@ -5,10 +5,16 @@ from typing import Any
 import httpx
 import pytest
 
+from backfill.steer.kind import BACKFILL
+from backup.compaction.kind import COMPACTION
+from jobs.folder import JobFolder
 from model.job import JobState, new_job_id
+from reporting.kind import MERGE as MERGES
 from tests.api.backfills import api, assert_problem, paused
 
 __all__ = ["api"]
+KINDS = {kind.name: kind for kind in (BACKFILL, MERGES, COMPACTION)}
+PREFIXES = {"bf": "backfill", "mg": "merge", "cp": "compaction", "up": "update", "ro": "update", "rs": "restore"}
 NOBODY = "00000000000000000000000000"
 MERGE = {"source": None, "since": None, "dry_run": False, "sources": ["orders"]}
 PATCHED = {"json": {"description": "x"}}
@@ -18,7 +24,12 @@ def make(api: Any, kind: str) -> str:
     """A job that nobody launches."""
     prefix, request = {"merge": ("mg", MERGE), "compaction": ("cp", {"tables": ["archive"]})}[kind]
     made = api.store.insert(new_job_id(prefix), kind, request, actor="key:ann", state=JobState.PAUSED)
+    folder_of(api, kind, made.id).write_specification({})
     return str(made.id)
+
+
+def folder_of(api: Any, kind: str, job_id: str) -> JobFolder:
+    return JobFolder(api.home / KINDS[kind].folder / job_id)
 
 
 def ids(answer: httpx.Response) -> list[str]:
@@ -43,13 +54,15 @@ def test_jobs_of_all_kinds_are_one_list_in_one_order(client: httpx.Client, api: 
     assert ids(client.get("/jobs", params={"created_by": "key:nobody"})) == []
 
 
-@pytest.mark.parametrize("kind", ["backfill", "merge", "compaction"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_job_of_any_kind_is_read_and_steered_at_one_place(client: httpx.Client, api: Any, kind: str) -> None:
     job_id = paused(client)["id"] if kind == "backfill" else make(api, kind)
     shown = client.get(f"/jobs/{job_id}")
     assert (shown.json()["kind"], shown.json()["state"]) == (kind, "PAUSED")
     assert shown.headers["etag"] == shown.json()["etag"]
-    assert client.get(f"/jobs/{job_id}/logs").status_code == 200
+    assert client.get(f"/jobs/{job_id}/logs").text == ""
+    folder_of(api, kind, job_id).driver_log.write_text("first line\nsecond\n")
+    assert client.get(f"/jobs/{job_id}/logs", params={"tail": 8}).text == "second\n"
     stale = client.post(f"/jobs/{job_id}:cancel", headers={"If-Match": '"99"'})
     assert_problem(stale, 412, "job_changed")
     cancelled = client.post(f"/jobs/{job_id}:cancel", headers={"If-Match": shown.headers["etag"]})
@@ -59,9 +72,10 @@ def test_a_job_of_any_kind_is_read_and_steered_at_one_place(client: httpx.Client
     assert client.post(f"/jobs/{job_id}:retry").json()["state"] == "PENDING"
 
 
-@pytest.mark.parametrize(("prefix", "kind"), [("bf", "backfill"), ("mg", "merge"), ("cp", "compaction")])
-def test_what_is_not_there_is_named_by_its_kind(client: httpx.Client, prefix: str, kind: str) -> None:
-    problem = assert_problem(client.get(f"/jobs/{prefix}_{NOBODY}"), 404, "job_not_found")
+@pytest.mark.parametrize("part", ["", "/logs?follow=true", ":watch"])
+@pytest.mark.parametrize(("prefix", "kind"), PREFIXES.items())
+def test_what_is_not_there_is_named_by_its_kind(client: httpx.Client, prefix: str, kind: str, part: str) -> None:
+    problem = assert_problem(client.get(f"/jobs/{prefix}_{NOBODY}{part}"), 404, "job_not_found")
     assert problem["detail"] == f"There is no {kind} {prefix}_{NOBODY}."
 
 
@@ -71,7 +85,7 @@ def test_what_a_kind_can_not_do_is_a_conflict_that_says_what_it_can(client, api,
     path = f"/jobs/{make(api, kind)}"
     answer = client.patch(path, **PATCHED) if verb == "change" else client.post(f"{path}:{verb}")
     detail = assert_problem(answer, 409, "job_state_conflict")["detail"]
-    assert detail == f"A {kind} does not have the action {verb}. Its actions are: cancel, retry."
+    assert detail == f"A job of the kind {kind} has no action {verb}. It has: cancel, retry."
 
 
 def test_a_retry_chooses_messages_of_a_backfill_alone(client: httpx.Client, api: Any) -> None:
@@ -95,6 +109,10 @@ def test_a_retry_chooses_messages_of_a_backfill_alone(client: httpx.Client, api:
         ("GET", "/backfills/bf_1:watch?after=3", "/jobs/bf_1:watch?after=3"),
         ("GET", "/backfills/bf_1/logs?tail=9&follow=true", "/jobs/bf_1/logs?tail=9&follow=true"),
         ("GET", "/backfills/bf_1/events", "/events?object=bf_1"),
+        ("GET", "/streams/a%20b/updates", "/jobs?kind=update&stream=a%20b"),
+        ("GET", "/streams/backup/rollbacks", "/jobs?kind=restore&stream=backup"),
+        ("GET", "/updates/up_1", "/jobs/up_1"),
+        ("POST", "/updates/up_1:roll_back", "/jobs/up_1:revert"),
         *[
             ("POST", f"/backfills/bf_1:{verb}", f"/jobs/bf_1:{verb}")
             for verb in ("pause", "resume", "cancel", "retry", "revert", "approve")

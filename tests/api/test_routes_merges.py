@@ -1,12 +1,7 @@
-"""What the API shows of a merge while its driver works; drivers are none here, the tests write their logs."""
+"""The audits of merges that ended, over HTTP and in the terminal."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-import httpx
-import pytest
-
-from jobs.folder import JobFolder
 from model.audit import Audit
 from model.job import JobState, new_job_id
 from reporting.kind import MERGE
@@ -16,34 +11,6 @@ from tests.api.terminal import refeed
 from warehouse.merges import MergeReport
 
 __all__ = ["refeed"]
-
-
-@pytest.fixture
-def merge(api: Any) -> str:
-    """A merge that nobody launches, and that has not ended."""
-    request = {**MergeRequest().to_json(), "sources": ["orders"]}
-    made = api.store.insert(new_job_id("mg"), MERGE.name, request, actor="ann", state=JobState.PAUSED)
-    folder_of(api, made.id).write_specification({})
-    return str(made.id)
-
-
-def folder_of(api: Any, merge_id: str) -> JobFolder:
-    return JobFolder(api.home / "merge-jobs" / merge_id)
-
-
-def test_a_merge_s_log_is_shown_from_its_end_in_whole_lines(client: httpx.Client, api: Any, merge: str) -> None:
-    path = f"/jobs/{merge}/logs"
-    assert (client.get(path).status_code, client.get(path).text) == (200, "")
-    folder_of(api, merge).driver_log.write_text("first line\nsecond\nthird\n")
-    assert client.get(path).text == "first line\nsecond\nthird\n"
-    assert client.get(path, params={"tail": 13}).text == "second\nthird\n"
-    assert client.get(path).headers["content-type"] == "text/plain; charset=utf-8"
-    assert client.get(path, params={"tail": -1}).json()["code"] == "request_invalid"
-
-
-def test_the_log_of_no_merge_is_a_problem(client: httpx.Client) -> None:
-    answer = client.get("/jobs/mg_00000000000000000000000000/logs", params={"follow": "true"})
-    assert (answer.status_code, answer.json()["code"]) == (404, "job_not_found")
 
 
 def test_the_nights_of_each_source_have_their_audits_newest_first_without_dry_runs(client, api, refeed):

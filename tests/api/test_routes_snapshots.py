@@ -234,12 +234,13 @@ def test_a_stream_is_put_back_and_says_what_could_not_go_back(api, client):
     answer = client.post("/streams/backup:rollback", json={"snapshot": made["id"]})
     assert answer.status_code == 202
     asked = answer.json()
+    assert client.get(answer.headers["Location"]).json() == asked
     assert (asked["state"], asked["step"], asked["snapshot"]) == ("RUNNING", "waiting", made["id"])
     again = client.post("/streams/backup:rollback", json={"snapshot": made["id"]})
     assert (again.status_code, again.json()["code"]) == (409, "stream_state_conflict")
     assert client.delete(f"/snapshots/{made['id']}").status_code == 409
     end_restore(api.store, asked["id"], not_reverted=["A table stays wide."])
-    (done,) = client.get("/streams/backup/rollbacks").json()["rollbacks"]
+    (done,) = client.get("/jobs", params={"kind": "restore", "stream": "backup"}).json()["jobs"]
     assert (done["state"], done["not_reverted"]) == ("SUCCEEDED", ["A table stays wide."])
 
 

@@ -16,6 +16,7 @@ from tests.worlds.job_store import empty
 from tests.worlds.update_jobs import advance_update
 
 __all__ = ["refeed"]
+UPDATES = {"kind": "update", "stream": "backup"}
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CHECKED: dict[str, Any] = {
     "passes": True,
@@ -45,7 +46,7 @@ def test_an_update_is_asked_for_and_shown_at_its_step(api, client):
     answer = client.post("/streams/backup:update", json=body, headers={"Idempotency-Key": "k"})
     assert answer.status_code == 202, answer.text
     made = answer.json()
-    assert answer.headers["Location"] == f"/updates/{made['id']}"
+    assert answer.headers["Location"] == f"/jobs/{made['id']}"
     assert (made["stream"], made["state"], made["release"]) == ("backup", "CHECKING", "1.3")
     assert (made["options"], made["validate_seconds"], made["min_messages"]) == ({"slots": 8}, 120.0, 5)
     assert {made["has_way_back"], made["checked"], made["error"], made["replay"], made["finished_at"]} == {None}
@@ -53,7 +54,7 @@ def test_an_update_is_asked_for_and_shown_at_its_step(api, client):
     assert again.json() == made
     advance(api, made["id"], UpdateState.STARTING, checked=CHECKED)
     shown = client.get(answer.headers["Location"]).json()
-    (listed,) = client.get("/streams/backup/updates").json()["updates"]
+    (listed,) = client.get("/jobs", params=UPDATES).json()["jobs"]
     assert shown == listed
     assert (shown["state"], shown["checked"], shown["has_way_back"]) == ("STARTING", CHECKED, True)
 
@@ -79,7 +80,7 @@ def test_a_pipeline_s_update_may_ask_for_a_shadow_and_shows_its_report(api, clie
     example = {"topic": "orders", "message_id": "1", "running": "3.1", "new": "3.2"}
     figures = {"shadow": {"rows_different": 1, "examples": [example]}}
     advance(api, made["id"], UpdateState.SHADOWING, figures=figures)
-    shown = client.get(f"/updates/{made['id']}").json()
+    shown = client.get(f"/jobs/{made['id']}").json()
     assert (shown["state"], shown["figures"]) == ("SHADOWING", figures)
     for hours in (-1, 25):
         refused = client.post("/streams/orders:update", json={"shadow": {"hours": hours}})
@@ -94,7 +95,7 @@ def test_a_release_that_no_agent_has_is_refused_by_the_call(api, client, refeed)
     refused = client.post("/streams/backup:update", json={"release": "1.33"})
     assert (refused.status_code, refused.json()["code"]) == (404, "release_not_found")
     assert "Did you mean 1.3" in refused.json()["detail"]
-    assert client.get("/streams/backup/updates").json() == {"updates": []}
+    assert client.get("/jobs", params=UPDATES).json()["jobs"] == []
     headers = {"Idempotency-Key": "k"}
     made = client.post("/streams/backup:update", json={"release": "1.3"}, headers=headers).json()
     api.store.remove_agent_report("agent")
@@ -112,7 +113,7 @@ def test_a_second_update_and_a_change_meanwhile_are_refused_by_the_name_of_the_f
         assert first["id"] in refused.json()["detail"]
     drained = client.post("/streams/backup:drain")
     assert drained.status_code == 200
-    ended = client.get(f"/updates/{first['id']}").json()
+    ended = client.get(f"/jobs/{first['id']}").json()
     assert (ended["state"], ended["error"]["code"]) == ("FAILED", "update_abandoned")
 
 
@@ -124,9 +125,11 @@ def test_everything_that_is_wrong_is_named_at_once(client):
     assert pointers == ["/options/slots", "/options/group", "/mapping"]
     assert client.post("/streams/backup:update", json={"validate_seconds": -1}).status_code == 422
     assert client.post("/streams/nobody:update", json={}).json()["code"] == "stream_not_found"
-    assert client.get("/streams/nobody/updates").json()["code"] == "stream_not_found"
-    for call in (client.get("/updates/up_1"), client.post("/updates/up_1:roll_back")):
-        assert (call.status_code, call.json()["code"]) == (404, "update_not_found")
+    assert client.get("/jobs", params={"stream": "nobody"}).json()["code"] == "stream_not_found"
+    nobody = "/jobs/up_00000000000000000000000000"
+    for call in (client.get(nobody), client.post(f"{nobody}:revert")):
+        assert (call.status_code, call.json()["code"]) == (404, "job_not_found")
+        assert call.json()["detail"].startswith("There is no update up_0")
 
 
 def test_an_update_says_what_a_watch_that_proves_nothing_means(api, client):
@@ -134,8 +137,8 @@ def test_an_update_says_what_a_watch_that_proves_nothing_means(api, client):
     assert usual["when_inconclusive"] == "keep"
     fault = UpdateFault("update_inconclusive", "3 messages.")
     advance(api, usual["id"], UpdateState.STABLE, error=fault)
-    assert client.get(f"/updates/{usual['id']}").json()["error"]["code"] == "update_inconclusive"
-    assert client.post(f"/updates/{usual['id']}:approve").status_code in {404, 405}
+    assert client.get(f"/jobs/{usual['id']}").json()["error"]["code"] == "update_inconclusive"
+    assert client.post(f"/jobs/{usual['id']}:approve").status_code == 409
     strict = client.post("/streams/backup:update", json={"when_inconclusive": "fail"}).json()
     assert strict["when_inconclusive"] == "fail"
     assert api.store.get_update(strict["id"]).request.when_inconclusive == "fail"
@@ -158,18 +161,33 @@ def test_an_update_says_what_a_watch_that_proves_nothing_means(api, client):
 def test_an_update_is_taken_back_until_it_goes_back(api, client, state, expected):
     made = client.post("/streams/backup:update", json={}).json()
     advance(api, made["id"], state, checked=CHECKED)
-    answer = client.post(f"/updates/{made['id']}:roll_back")
+    stale = client.post(f"/jobs/{made['id']}:revert", headers={"If-Match": made["etag"]})
+    assert (stale.status_code, stale.json()["code"]) == (412, "job_changed")
+    read = client.get(f"/jobs/{made['id']}").headers["ETag"]
+    answer = client.post(f"/jobs/{made['id']}:revert", headers={"If-Match": read})
     if expected is None:
         assert (answer.status_code, answer.json()["code"]) == (409, "stream_state_conflict")
     else:
         assert (answer.json()["state"], answer.json()["error"]["code"]) == (expected, "update_unwanted")
 
 
+def test_an_update_is_watched_until_its_end_and_has_no_log(api, client):
+    made = client.post("/streams/backup:update", json={}).json()
+    assert (made["kind"], client.get(f"/jobs/{made['id']}/logs").status_code) == ("update", 409)
+    with client.stream("GET", f"/jobs/{made['id']}:watch") as response:
+        lines = response.iter_lines()
+        assert "event: progress" in lines
+        assert '"state": "CHECKING"' in next(lines)
+        client.post(f"/jobs/{made['id']}:revert").raise_for_status()
+        assert "event: end" in lines
+        assert '"state": "ROLLED_BACK"' in next(lines)
+
+
 def test_an_update_without_a_way_back_only_goes_forward(api, client):
     checked = {**CHECKED, "has_way_back": False, "no_way_back": ["0.1 can't read the journal"]}
     made = client.post("/streams/backup:update", json={}).json()
     advance(api, made["id"], UpdateState.WATCHING, checked=checked)
-    refused = client.post(f"/updates/{made['id']}:roll_back")
+    refused = client.post(f"/jobs/{made['id']}:revert")
     assert refused.status_code == 409
     assert "0.1 can't read the journal" in refused.json()["detail"]
 

@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
-from model.principal import ADMIN, PLAN, SCOPES
+from model.job import new_job_id
+from model.principal import ADMIN, PLAN, READ, ROLLOUTS_APPLY, RUN, SCOPES, STREAMS_OPERATE, STREAMS_READ
+from model.stream_options import StreamKind
+from model.stream_update import UpdateRequest
 from tests.document import openapi_document
 
 DOCUMENT = openapi_document()
@@ -24,9 +27,10 @@ BODIES = {
     "launchTemplate": {"parameters": {}},
     "pruneManifests": {"keep": ["x"]},
 }
+MERGE = {"source": None, "since": None, "dry_run": False, "sources": ["orders"]}
 # Which of the scopes they need depends on what is there: the approval's action, the template, a dry run.
-# Who may plan may steer a dry run.
-DRY_RUNS = {"cancelJob", "retryJob"}
+# The kind of job that a scope is for, by the beginning of its id: who may plan may steer a merge's dry run.
+PREFIXES = {PLAN: "mg", STREAMS_READ: "up", STREAMS_OPERATE: "up", ROLLOUTS_APPLY: "ro"}
 DEPENDS = {"launchTemplate", "approveApproval", "rejectApproval", "createMerge"}
 
 
@@ -42,9 +46,8 @@ def api(start_api: Callable[..., Any]) -> Any:
     return start_api(REFEED_RATE_LIMIT_PER_MINUTE="0")
 
 
-def call(api: Any, client: Any, method: str, path: str, operation: dict[str, Any]) -> Any:
-    if operation["operationId"] in DRY_RUNS:
-        path = path.replace("{job_id}", "mg_00000000000000000000000000")
+def call(client: Any, method: str, path: str, operation: dict[str, Any], prefix: str) -> Any:
+    path = path.replace("{job_id}", f"{prefix}_00000000000000000000000000")
     for each in operation.get("parameters", ()):
         if each["in"] == "path":
             examples = each["schema"].get("examples", ["1" if each["schema"].get("type") == "integer" else "x"])
@@ -68,21 +71,51 @@ def test_an_operation_refuses_every_other_scope_and_takes_each_of_its_own(api: A
     for method, path, operation in operations():
         name = operation["operationId"]
         own = [tuple(each["bearer"]) for each in operation["security"]]
-        others = set(SCOPES) - {ADMIN} - {scope for each in own for scope in each}
+        own_scopes = {scope for each in own for scope in each}
+        others = set(SCOPES) - {ADMIN} - own_scopes
         with api.client(api.make_key(*others, name="other")) as client:
-            answer = call(api, client, method, path, operation)
+            answer = call(client, method, path, operation, "mg" if PLAN in own_scopes else "bf")
             if answer.status_code != 403 and name not in DEPENDS:
                 wrong.append((name, "others", answer.status_code, answer.text[:200]))
         for scopes in own:
             with api.client(api.make_key(*scopes, name="own")) as client:
-                answer = call(api, client, method, path, operation)
+                answer = call(client, method, path, operation, PREFIXES.get(scopes[0], "bf"))
                 if answer.status_code == 403 and name not in DEPENDS:
                     wrong.append((name, scopes, answer.status_code, answer.text[:200]))
     assert wrong == []
 
 
-@pytest.mark.parametrize("verb", ["cancel", "retry"])
-@pytest.mark.parametrize("prefix", ["bf", "cp"])
-def test_who_may_plan_steers_dry_runs_alone(api: Any, verb: str, prefix: str) -> None:
-    with api.client(api.make_key(PLAN, name="planner")) as client:
-        assert client.post(f"/jobs/{prefix}_00000000000000000000000000:{verb}").status_code == 403
+@pytest.mark.parametrize(
+    ("scope", "method", "part", "prefixes"),
+    [
+        (PLAN, "POST", ":cancel", ("bf", "cp")),
+        (PLAN, "POST", ":retry", ("bf", "cp")),
+        (READ, "GET", "", ("up", "ro", "rs")),
+        (READ, "GET", ":watch", ("up", "ro", "rs")),
+        (STREAMS_READ, "GET", "", ("bf", "mg", "cp")),
+        (STREAMS_READ, "GET", ":watch", ("bf", "mg", "cp")),
+        (STREAMS_OPERATE, "POST", ":revert", ("bf",)),
+        (RUN, "POST", ":revert", ("up", "ro")),
+    ],
+)
+def test_the_kind_of_a_job_decides_between_the_scopes(api, scope, method, part, prefixes):
+    with api.client(api.make_key(scope, name="one")) as client:
+        for prefix in prefixes:
+            answer = client.request(method, f"/jobs/{prefix}_00000000000000000000000000{part}")
+            assert (prefix, answer.status_code) == (prefix, 403)
+
+
+def test_a_list_has_the_kinds_that_the_caller_may_see(api: Any) -> None:
+    api.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
+    update = api.store.create_update("backup", UpdateRequest(None, {"slots": 8}, {}), actor="ann").id
+    # That of a rollout is an update, too.
+    rollout = api.store.insert(new_job_id("ro"), "update", api.store.get(update).request, actor="ann").id
+    merge = api.store.insert(new_job_id("mg"), "merge", MERGE, actor="ann").id
+    kinds = {READ: ("merge", [merge], "update"), STREAMS_READ: ("update", [rollout, update], "merge")}
+    for scope, (kind, found, other) in kinds.items():
+        with api.client(api.make_key(scope, name="one")) as client:
+            for params in ({}, {"kind": kind}):
+                assert [job["id"] for job in client.get("/jobs", params=params).json()["jobs"]] == found
+            assert client.get("/jobs", params={"kind": [kind, other]}).status_code == 403
+    with api.client(api.make_key(READ, STREAMS_READ, name="both")) as client:
+        assert [job["id"] for job in client.get("/jobs").json()["jobs"]] == [merge, rollout, update]

@@ -209,6 +209,7 @@ STEPS: dict[str, dict[str, Draw]] = {
         "since": any_of(None, "created_since", "ended_since"),
         "number": number, "later": any_of(False, True), "topic": any_of(*[None] * 6, "orders", "o' OR 1=1 --", ""),
         "kinds": any_of(KINDS[:1], KINDS[:1], KINDS[1:], KINDS, ()), "created_by": any_of(*[None] * 6, *PEOPLE),
+        "subject": any_of(*[None] * 9, "stream/backup"),
         "id_prefix": any_of(*[""] * 8, KINDS[0][:2], KINDS[0][:2].upper(), "%"),
         "states": any_of(*[()] * 4, (JobState.PENDING, JobState.RUNNING), (JobState.FAILED,)),
         "labels": any_of(*[()] * 6, (("env", "test"),), (("team", "a"), ("env", "prod")), (("it's", "x"),)),

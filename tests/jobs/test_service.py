@@ -91,7 +91,7 @@ class SumService(JobService[Sum]):
             ),
         )
 
-    def show(self, job: Job) -> Sum:
+    def _show(self, job: Job) -> Sum:
         return Sum.from_job(job)
 
     def _require(self, principal: Principal, job: Job | None) -> None:
@@ -152,8 +152,8 @@ def test_a_job_of_a_new_kind_is_created_run_listed_and_watched(service, reach, s
     assert made.id.startswith("sm_")
     done = reach(made.id, JobState.SUCCEEDED)
     succeeded = JobFilter((JobState.SUCCEEDED,), kinds=(SUM.name,))
-    page = JobCollection(store, [service]).list_jobs(ListRequest(where=succeeded), principal=READER)
-    assert (page.jobs, page.next_page_token) == ([done], None)
+    found, token = JobCollection(store, {"sm": service}).list_jobs(ListRequest(where=succeeded), principal=READER)
+    assert (found, token) == ([done], None)
     assert service.list_active(principal=READER) == []
     changes = service.watch(made.id, principal=READER)
     assert changes.shown == done
@@ -170,9 +170,9 @@ def test_a_job_of_a_new_kind_is_created_run_listed_and_watched(service, reach, s
 @pytest.mark.parametrize(("asked", "shown"), [(-1, 1), (0, 1), (1, 1), (2, 2), (3, 3), (9, 3)])
 def test_a_page_has_as_many_jobs_as_are_asked_for_and_one_at_least(service, store, asked, shown):
     made = [service.create([number], principal=ANN).id for number in range(3)]
-    page = JobCollection(store, [service]).list_jobs(ListRequest(page_size=asked), principal=READER)
-    assert [job.id for job in page.jobs] == made[::-1][:shown]
-    assert (page.next_page_token is None) == (shown == 3)
+    found, token = JobCollection(store, {"sm": service}).list_jobs(ListRequest(page_size=asked), principal=READER)
+    assert [job.id for job in found] == made[::-1][:shown]
+    assert (token is None) == (shown == 3)
 
 
 def test_a_job_of_a_new_kind_that_failed_waits_and_is_retried(service, reach):
@@ -240,7 +240,7 @@ def test_a_service_shows_its_own_kind_and_what_a_caller_may_see(service: SumServ
             call(other.id, principal=ANN)
     with pytest.raises(ForbiddenError):
         service.cancel("sm_nobody", principal=READER)
-    jobs = JobCollection(store, [service])
+    jobs = JobCollection(store, {"sm": service})
     with pytest.raises(ForbiddenError):
         jobs.list_jobs(ListRequest(), principal=Principal("nobody", frozenset()))
     with pytest.raises(RequestInvalidError):

@@ -465,6 +465,7 @@ def _matches(job: Job, where: JobFilter) -> bool:
         and (not where.states or job.state in where.states)
         and where.created_by in {None, job.created_by}
         and job.id.startswith(where.id_prefix)
+        and where.subject in {None, job.subject}
         and where.topic in {None, job.request.get("topic", "")}
         and all(job.labels.get(name) == value for name, value in where.labels)
         and (where.created_since is None or job.created_at >= where.created_since)

@@ -1,0 +1,82 @@
+"""Updates and rollbacks of streams as jobs; all jobs as one collection."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from api.schemas_snapshots import RollbackOut
+from api.schemas_updates import UpdateOut
+from api.state import Services
+from jobs.collection import JobCollection
+from jobs.reader import JobReader
+from jobs.store import Job, JobStore
+from jobs.store.step_jobs import RESTORE, UPDATE
+from jobs.store.stream_snapshots import restore_of
+from jobs.store.stream_updates import update_of
+from jobs.versions import Versions, check_version
+from model.principal import ROLLOUTS_APPLY, STREAMS_OPERATE, STREAMS_READ, Principal
+from rollout.shadow_work import show_update
+from rollout.updates import UpdateService
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJob:
+    """A job of a stream as people see it."""
+
+    id: str
+    etag: str
+    shape: BaseModel
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        return self.shape.model_dump(mode="json")
+
+
+class StreamJobs(JobReader[StreamJob]):
+    """The jobs of one kind that agents carry out for streams; ``shape`` is read from ``view``."""
+
+    scope = STREAMS_READ
+
+    def __init__(
+        self, name: str, store: JobStore, shape: type[BaseModel], view: Callable[[Job, Principal], object]
+    ) -> None:
+        super().__init__(name, store)
+        self._shape = shape
+        self._view = view
+
+    def show(self, job: Job, *, principal: Principal) -> StreamJob:
+        """Return a job of the kind as the principal sees it."""
+        etag = f'"{job.version}"'
+        shape = self._shape.model_validate(self._view(job, principal), from_attributes=True)
+        return StreamJob(job.id, etag, shape.model_copy(update={"etag": etag}))
+
+
+class UpdateJobs(StreamJobs):
+    """The updates of streams, which can be taken back."""
+
+    def __init__(self, store: JobStore, updates: UpdateService) -> None:
+        super().__init__(UPDATE, store, UpdateOut, lambda job, principal: show_update(update_of(job), principal))
+        self._updates = updates
+
+    def revert(self, job_id: str, *, principal: Principal, versions: Versions = None) -> StreamJob:
+        """Take back what an update does or did; of a STABLE one, return the update that goes back.
+
+        Raises:
+            StreamStateError: it changed nothing, goes back already, has no way back, or something else runs since.
+            JobChangedError: the update is at none of ``versions``.
+        """
+        principal.require_any(STREAMS_OPERATE, ROLLOUTS_APPLY)
+        check_version(self._get(job_id), versions)
+        made = self._updates.revert(job_id, principal=principal, versions=versions)
+        return self.show(self._get(made.id), principal=principal)
+
+
+def collect_jobs(services: Services) -> JobCollection:
+    """Return the jobs of every kind."""
+    updates = UpdateJobs(services.store, services.updates)
+    restores = StreamJobs(RESTORE, services.store, RollbackOut, lambda job, _: restore_of(job))
+    by_prefix = {service.kind.prefix: service for service in services.jobs}
+    # A rollout is an update, too.
+    return JobCollection(services.store, {**by_prefix, "up": updates, "ro": updates, "rs": restores})
