@@ -140,9 +140,11 @@ def _has(kind: ObjectKind, verb: str) -> bool:
 
 def _with_verb(kind: ObjectKind | None, verb: str, fitting: Sequence[ObjectKind], text: str) -> ObjectKind:
     if kind is None:
-        ways = [f"{k.name}/NAME" for k in fitting if k.prefix is None]
-        ways += ["an id or the beginning of an id"] if len(ways) < len(fitting) else []
-        raise InputError(f"{text!r} names no object. 'refeed {verb}' takes {_enumerate(ways, 'or')}.")
+        # Written with a kind that there is not, a name stands behind it.
+        name = text.rpartition("/")[2]
+        ways = [f"{k.name}/{name}" for k in fitting if k.prefix is None]
+        with_kind = f" To name an object by its kind, write {_enumerate(ways, 'or')}." if ways else ""
+        raise InputError(f"{text!r} is not the id of an object.{with_kind}")
     if kind not in fitting:
         able = _enumerate((k.plural for k in fitting), "and")
         raise InputError(f"'refeed {verb}' works on {able}. {text} is a {kind.name}.")

@@ -106,11 +106,15 @@ class RestartSteps:
 
     def _end_start(self, run: Run, _: FaultRecord) -> Next | Fail:
         update, place = update_of(run.job), run.place
+        record = self._store.get_stream(update.stream)
+        is_seen = record.instance_id == update.instance_id != update.outgoing_id
+        if run.job.attempt == 1 and not is_seen and record.state is not StreamState.FAILED:
+            # No agent was there to start it, or to see it start: the time begins again, once.
+            return Next(run.job.step or "", why="No agent started the stream.")
         if update.state is UpdateState.RESTARTING:
             why = f"The stream did not run within {_START_SECONDS:.0f} s."
             return self._fail_start(run, FaultRecord("start_failed", why))
-        state = self._store.get_stream(update.stream).state
-        why = f"The old release of {update.stream} was started, but it does not run. The stream is {state}."
+        why = f"The old release of {update.stream} was started, but it does not run. The stream is {record.state}."
         logs: Mapping[str, str] = {"old": place.starter.logs.last_lines(update.stream, update.instance_id)}
         return self._ends.end_without_way_back(run, why, logs)
 

@@ -89,9 +89,9 @@ def test_the_beginning_of_an_id_is_enough_where_no_other_id_begins_so(refeed: Re
         (("watch", "topic/orders"), "topic/orders is a topic."),
         (
             ("cancel", "backup"),
-            "'backup' names no object. 'refeed cancel' takes stream/NAME or an id",
+            "'backup' is not the id of an object. To name an object by its kind, write stream/backup.",
         ),
-        (("describe", "strem/backup"), "'strem/backup' names no object."),
+        (("describe", "strem/backup"), "write stream/backup, schedule/backup or template/backup."),
         (("retry", SECOND, "--only", "failed"), "work only with a backfill"),
         (("set", SECOND, "--rate-limit", "5"), "'refeed set' works on streams and backfills."),
         (("set", "stream/backup", "--rate-limit", "5"), "Of a stream you can change --batch-seconds"),

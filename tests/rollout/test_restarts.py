@@ -150,6 +150,39 @@ def test_a_new_release_that_takes_too_long_to_start_goes_back_by_the_store_s_clo
     yard.check_one_runs("old")
 
 
+@pytest.mark.parametrize("was_started", [False, True])
+def test_an_agent_that_follows_after_long_has_the_whole_time_for_the_start(yard, monkeypatch, was_started):
+    restart(yard)
+    if was_started:
+        yard.moods["new"] = "silent"
+        yard.look_until_it_is(UpdateState.RESTARTING)
+        yard.look_until(lambda: yard.living().instance_id is not None, "the new release is started")
+        yard.moods["new"] = ""
+        for process in yard.started:
+            process.kill()
+    else:
+        kill_at(monkeypatch, "update.start.entered")
+        look_until_killed(yard)
+    pass_time(yard.store, 301)
+    yard.agent = yard.make_agent()
+    done = yard.look_until_it_is(UpdateState.STABLE, UpdateState.ROLLED_BACK)
+    assert (done.state, done.error) == (UpdateState.STABLE, None)
+    assert sides(yard) == ("new", {"slots": 8})
+    yard.check_one_runs("new")
+
+
+def test_an_agent_that_follows_after_long_starts_the_old_release_again(yard, monkeypatch):
+    yard.moods["new"] = "bad"
+    restart(yard, validate_seconds=20)
+    kill_at(monkeypatch, "update.back_start.entered")
+    look_until_killed(yard)
+    pass_time(yard.store, 301)
+    yard.agent = yard.make_agent()
+    ended = yard.look_until_it_is(UpdateState.ROLLED_BACK, UpdateState.FAILED)
+    assert ended.state is UpdateState.ROLLED_BACK
+    yard.check_one_runs("old")
+
+
 def test_an_old_release_that_does_not_start_again_is_said_and_stays_wanted(yard: Yard) -> None:
     yard.moods["new"], yard.moods["old"] = "bad", "gone"
     restart(yard, validate_seconds=20)
