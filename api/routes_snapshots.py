@@ -116,13 +116,16 @@ def delete_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Calle
     operation_id="rollBackStream",
     status_code=status.HTTP_202_ACCEPTED,
     response_model=RollbackOut | ApprovalOut,
-    responses=problems(
-        s404="The stream or the snapshot does not exist.",
-        s409="The stream has ended or is already being rolled back, or the snapshot is not COMPLETED. The "
-        "status is also 409 if the snapshot is of another kind of stream.",
-        s412=CHANGED,
-        s422="The request is not valid.",
-    ),
+    responses={
+        202: {"headers": PLACE_HEADERS},
+        **problems(
+            s404="The stream or the snapshot does not exist.",
+            s409="The stream has ended or is already being rolled back, or the snapshot is not COMPLETED. The "
+            "status is also 409 if the snapshot is of another kind of stream.",
+            s412=CHANGED,
+            s422="The request is not valid.",
+        ),
+    },
 )
 def roll_back_stream(
     name: StreamName,

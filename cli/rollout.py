@@ -90,7 +90,7 @@ ROLLOUT: Final = ObjectKind(
     lines=_lines,
     acts={
         "cancel": lambda api, rollout, _: api.act_on_rollout(_id_of(api, rollout), "cancel"),
-        "revert": lambda api, rollout, _: _read(api, api.roll_back_update(_id_of(api, rollout))["id"]),
+        "revert": lambda api, rollout, _: _read(api, api.jobs.act(_id_of(api, rollout), "revert")["id"]),
     },
     follow=lambda api, found: follow_states(found, lambda: _read(api, found["id"]), ENDED_ROLLOUTS),
     succeeded=lambda found: found["state"] == RolloutState.STABLE,

@@ -88,12 +88,8 @@ def restore(
         )
         end_if_held(asked, waits=watch, as_json=as_json)
         if watch:
-
-            def look() -> dict[str, Any]:
-                done = api.list_rollbacks(name)["rollbacks"]
-                return next((each for each in done if each["id"] == asked["id"]), asked)
-
-            asked = poll(asked, look, _has_ended, seconds=_WAIT_SECONDS)
+            rollback: str = asked["id"]
+            asked = poll(asked, lambda: api.jobs.read(rollback), _has_ended, seconds=_WAIT_SECONDS)
     print_found(asked, _rollback_lines, as_json=as_json)
     _exit_failed(asked)
 

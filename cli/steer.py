@@ -89,7 +89,7 @@ def revert(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption
     with open_api() as api:
         kind, object_id = KINDS.find(api, name, "revert")
         if kind.name == "stream":
-            updates = api.list_updates(object_id)["updates"]
+            updates = api.list_stream_jobs(object_id, "update")
             if not updates:
                 raise InputError(f"{object_id} has no update that could be reverted.")
             kind, object_id = UPDATE, updates[0]["id"]

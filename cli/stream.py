@@ -126,7 +126,7 @@ def launch(
         launched = api.launch_stream(request, idempotency_key=idempotency_key or str(uuid4()))
         found = _finish(api, launched, _UP | _ENDED, watch=watch, as_json=as_json)
         if request["snapshot"] is not None and found["state"] in _ENDED:
-            _print_refusal(api.list_rollbacks(name)["rollbacks"])
+            _print_refusal(api.list_stream_jobs(name, "restore"))
             raise typer.Exit(ExitCode.FAILED)
 
 

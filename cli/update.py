@@ -241,7 +241,7 @@ def shadow_details(report: Mapping[str, Any] | None) -> Iterator[tuple[str, str]
 def _fetch(api: "RefeedApi", wanted: Mapping[str, Any]) -> Mapping[str, Any]:
     if "stream" not in wanted:
         raise InputError("Name the stream whose updates you want to see: --stream NAME.")
-    return api.list_updates(stream_name(wanted["stream"]))
+    return {"updates": api.list_stream_jobs(stream_name(wanted["stream"]), "update")}
 
 
 UPDATE: Final = ObjectKind(
@@ -251,9 +251,9 @@ UPDATE: Final = ObjectKind(
     fetch=_fetch,
     filters=("stream",),
     table=_list,
-    read=lambda api, update_id: api.read_update(update_id),
+    read=lambda api, update_id: api.jobs.read(update_id),
     lines=_describe_whole,
-    acts={"revert": lambda api, update_id, _: api.roll_back_update(update_id)},
-    follow=lambda api, found: follow_states(found, lambda: api.read_update(found["id"]), _ENDED),
+    acts={"revert": lambda api, update_id, _: api.jobs.act(update_id, "revert")},
+    follow=lambda api, found: follow_states(found, lambda: api.jobs.read(found["id"]), _ENDED),
     succeeded=lambda found: found["state"] == UpdateState.STABLE,
 )

@@ -6,7 +6,7 @@ from typing import Any, Final
 import httpx
 
 from client.connection import ApiConnection, path_of
-from client.jobs import JobCalls
+from client.jobs import JobCalls, KindCalls
 
 _YAML: Final = {"Content-Type": "application/yaml"}
 
@@ -16,10 +16,9 @@ class RefeedApi(ApiConnection):
 
     def __init__(self, url: str, key: str | None = None, *, client: httpx.Client | None = None) -> None:
         super().__init__(url, key, client=client)
-        self.jobs = JobCalls("jobs", self)
-        self.backfills = JobCalls("backfills", self)
-        self.merges = JobCalls("merges", self)
-        self.compactions = JobCalls("compactions", self)
+        self.jobs = JobCalls(self)
+        self.backfills = KindCalls("backfills", self)
+        self.merges = KindCalls("merges", self)
 
     def read_sign_in_methods(self) -> dict[str, Any]:
         """Return whether people sign in with an identity provider, and its issuer."""
@@ -253,11 +252,6 @@ class RefeedApi(ApiConnection):
         """Reverse or cancel a rollout; return the one that reverses it, or the one that is cancelled."""
         return self.call("POST", path_of("rollouts", rollout_id, f":{verb}"))
 
-    def list_rollbacks(self, name: str) -> dict[str, Any]:
-        """Return every time that a stream was put back to a snapshot."""
-        page = self.call("GET", "/jobs", params={"kind": "restore", "stream": name, "page_size": "1000"})
-        return {"rollbacks": page["jobs"]}
-
     def update_stream(
         self, name: str, request: Mapping[str, Any], *, idempotency_key: str, etag: str | None = None
     ) -> dict[str, Any]:
@@ -268,18 +262,10 @@ class RefeedApi(ApiConnection):
         path = path_of("streams", name, ":update")
         return self.call("POST", path, json=request, etag=etag, idempotency_key=idempotency_key)
 
-    def list_updates(self, name: str) -> dict[str, Any]:
-        """Return every update of a stream, newest first."""
-        page = self.call("GET", "/jobs", params={"kind": "update", "stream": name, "page_size": "1000"})
-        return {"updates": page["jobs"]}
-
-    def read_update(self, update: str) -> dict[str, Any]:
-        """Return an update."""
-        return self.call("GET", path_of("jobs", update))
-
-    def roll_back_update(self, update: str) -> dict[str, Any]:
-        """Take an update back, and return it."""
-        return self.call("POST", path_of("jobs", update, ":revert"))
+    def list_stream_jobs(self, stream: str, kind: str) -> list[dict[str, Any]]:
+        """Return the updates, or the restores, of a stream, newest first."""
+        found: list[dict[str, Any]] = self.jobs.list(page_size=1000, kind=kind, stream=stream)["jobs"]
+        return found
 
     def list_approvals(self, *, state: str | None = None, page_size: int) -> dict[str, Any]:
         """Return the newest actions that wait for a second person or did, or those in one state."""

@@ -5,38 +5,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from client.connection import ApiConnection, path_of
-from model.errors import ApiUnavailableError, RequestRefusedError
-from model.job import JobState, is_job_id
+from model.errors import ApiUnavailableError
+from model.job import JobState
 
 _POLL_SECONDS: Final = 0.5
 # An API that is restarted is back by then; jobs go on meanwhile.
 _PATIENCE_SECONDS: Final = 60.0
-
-_PREFIXES: Final = {"backfills": "bf_", "merges": "mg_", "compactions": "cp_"}
 
 # A parameter of a list: one value, several, or none.
 Filter = str | Sequence[str] | None
 
 
 class JobCalls:
-    """What the API does with jobs of every kind, or with those of the kind that is at ``/COLLECTION``."""
+    """What the API does with jobs of every kind; see :class:`client.api.RefeedApi`."""
 
-    def __init__(self, collection: str, api: ApiConnection) -> None:
-        self._collection = collection
+    def __init__(self, api: ApiConnection) -> None:
         self._api = api
 
     def _job(self, job_id: str, rest: str = "") -> str:
-        prefix = _PREFIXES.get(self._collection, "")
-        if is_job_id(job_id) and not job_id.startswith(prefix):
-            said = f"There is no {self._collection.removesuffix('s')} {job_id}."
-            raise RequestRefusedError(said, code="job_not_found", status=404, detail=said)
         return path_of("jobs", job_id, rest)
-
-    def create(self, request: Mapping[str, Any], *, idempotency_key: str | None = None) -> dict[str, Any]:
-        """Create a job of the kind and return it; a key makes sending it twice harmless."""
-        return self._api.call(
-            "POST", f"/{self._collection}", json=request, idempotency_key=idempotency_key or None
-        )
 
     def read(self, job_id: str) -> dict[str, Any]:
         """Return one job."""
@@ -48,10 +35,7 @@ class JobCalls:
         """Return a page of jobs, the newest first; ``filters`` are the list's other parameters, such as kind."""
         wanted = {"page_token": page_token, "order_by": order_by, **filters}
         params = {"page_size": str(page_size)} | {name: value for name, value in wanted.items() if value}
-        if self._collection == "jobs":
-            return self._api.call("GET", "/jobs", params=params)
-        page = self._api.call("GET", "/jobs", params=params | {"kind": self._collection.removesuffix("s")})
-        return {self._collection: page["jobs"], "next_page_token": page["next_page_token"]}
+        return self._api.call("GET", "/jobs", params=params)
 
     def change(self, job_id: str, changes: Mapping[str, Any], *, etag: str | None = None) -> dict[str, Any]:
         """Change what may change of a job while it lives, and return it; with ``etag`` as :meth:`act`."""
@@ -62,16 +46,6 @@ class JobCalls:
     ) -> dict[str, Any]:
         """Do an action by its verb, and return the job; with ``etag`` only if it is still as it was read."""
         return self._api.call("POST", self._job(job_id, f":{verb}"), json=body, etag=etag)
-
-    def read_part(self, job_id: str, part: str, **params: str) -> dict[str, Any]:
-        """Return what is kept of a job beside its state, such as its slices."""
-        return self._api.call("GET", path_of(self._collection, job_id, f"/{part}"), params=params)
-
-    def download_letter(self, job_id: str, row: str) -> bytes:
-        """Return the payload of a backfill's dead letter; ``row`` is its number in the selection."""
-        return self._api.request(
-            "GET", path_of(self._collection, job_id, path_of("dead-letters", row, "/data"))
-        ).content
 
     def read_log(self, job_id: str, *, tail_bytes: int, follow: bool) -> Iterator[str]:
         """Yield the end of a job's log and, to follow it, what is written from now on until it ends."""
@@ -106,3 +80,30 @@ class JobCalls:
                     raise
                 events_fail = 0
                 time.sleep(_POLL_SECONDS)
+
+
+class KindCalls:
+    """What the API does with jobs of the kind that is at ``/COLLECTION`` alone: they are made, and have parts."""
+
+    def __init__(self, collection: str, api: ApiConnection) -> None:
+        self._collection = collection
+        self._api = api
+
+    def create(self, request: Mapping[str, Any], *, idempotency_key: str | None = None) -> dict[str, Any]:
+        """Create a job and return it; a key makes sending it twice harmless."""
+        return self._api.call(
+            "POST", f"/{self._collection}", json=request, idempotency_key=idempotency_key or None
+        )
+
+    def read(self, job_id: str) -> dict[str, Any]:
+        """Return one job, and none of another kind."""
+        return self._api.call("GET", path_of(self._collection, job_id))
+
+    def read_part(self, job_id: str, part: str, **params: str) -> dict[str, Any]:
+        """Return what is kept of a job beside its state, such as its slices."""
+        return self._api.call("GET", path_of(self._collection, job_id, f"/{part}"), params=params)
+
+    def download_letter(self, job_id: str, row: str) -> bytes:
+        """Return the payload of a backfill's dead letter; ``row`` is its number in the selection."""
+        part = path_of("dead-letters", row, "/data")
+        return self._api.request("GET", path_of(self._collection, job_id, part)).content

@@ -124,7 +124,7 @@ def _decision(verb: str) -> Action:
 
 
 def _describe_way_back(visit: Visit) -> ActionPage:
-    found = visit.api.read_update(visit.path_params["id"])
+    found = visit.api.jobs.read(visit.path_params["id"])
     way_back = (found["checked"] or {}).get("no_way_back", ())
     return ActionPage(
         title=f"Roll back: update of {found['stream']}",
@@ -140,7 +140,7 @@ def _describe_way_back(visit: Visit) -> ActionPage:
 
 
 def _roll_back_update(visit: Visit) -> str:
-    return f"/streams/{visit.api.roll_back_update(visit.path_params['id'])['stream']}"
+    return f"/streams/{visit.api.jobs.act(visit.path_params['id'], 'revert')['stream']}"
 
 
 APPROVAL_ACTIONS: Final = (

@@ -32,8 +32,8 @@ def read_stream(visit: Visit) -> dict[str, Any]:
         "events": lambda: api.list_stream_events(name)["events"][::-1],
         "log": lambda: api.read_stream_log(name, tail_bytes=LOG_BYTES),
         "snapshots": lambda: api.list_snapshots(stream=name),
-        "updates": lambda: api.list_updates(name)["updates"],
-        "rollbacks": lambda: api.list_rollbacks(name)["rollbacks"],
+        "updates": lambda: api.list_stream_jobs(name, "update"),
+        "rollbacks": lambda: api.list_stream_jobs(name, "restore"),
     }
     read = {part: visit.read(f"stream {name} {part}", call) for part, call in parts.items()}
     starts = [] if read["events"].problem else [each for each in read["events"].data if each["type"] == "started"]

@@ -129,7 +129,7 @@ class DemoConsole:
 
     def _wait(self, api: RefeedApi, job: str, is_there: Callable[[Mapping[str, Any]], bool]) -> None:
         deadline = time.monotonic() + _JOB_SECONDS
-        while not is_there(found := api.backfills.read(job)):
+        while not is_there(found := api.jobs.read(job)):
             if not self._up.is_running:
                 raise self._up.ended_error()
             if time.monotonic() > deadline:

@@ -178,7 +178,7 @@ class Demo:
 
         def ask() -> int:
             nonlocal found
-            found = api.backfills.read(backfill["id"])
+            found = api.jobs.read(backfill["id"])
             published = int(found["progress"]["published"] or 0)
             tick(published)
             return published

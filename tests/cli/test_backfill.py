@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from client.api import RefeedApi
-from client.jobs import JobCalls
+from client.jobs import JobCalls, KindCalls
 from model.errors import RequestRefusedError
 from tests.cli.backfills import backfill
 
@@ -20,13 +20,13 @@ def created(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
     requests: list[Mapping[str, Any]] = []
 
     def create(
-        self: JobCalls, request: Mapping[str, Any], *, idempotency_key: str | None = None
+        self: KindCalls, request: Mapping[str, Any], *, idempotency_key: str | None = None
     ) -> dict[str, Any]:
         assert idempotency_key
         requests.append(request)
         return backfill("PENDING")
 
-    monkeypatch.setattr(JobCalls, "create", create)
+    monkeypatch.setattr(KindCalls, "create", create)
     answer_watch(monkeypatch, backfill("RUNNING", None), backfill("SUCCEEDED", 2))
     return requests
 
@@ -92,13 +92,13 @@ NOTHING = {"code": "nothing_selected", "message": "The plan selects nothing.", "
 def test_a_plan_of_nothing_is_asked_about_in_a_terminal(refeed, monkeypatch, answer, code, sent):
     asked: list[tuple[bool | None, str]] = []
 
-    def create(self: JobCalls, request: Mapping[str, Any], *, idempotency_key: str) -> dict[str, Any]:
+    def create(self: KindCalls, request: Mapping[str, Any], *, idempotency_key: str) -> dict[str, Any]:
         asked.append((request.get("allow_empty"), idempotency_key))
         if "allow_empty" not in request:
             raise RequestRefusedError("It is invalid.", code="request_invalid", status=422, errors=[NOTHING])
         return backfill("PENDING")
 
-    monkeypatch.setattr(JobCalls, "create", create)
+    monkeypatch.setattr(KindCalls, "create", create)
     arguments = ("backfill", "create", "SELECT 1", "--topic", "orders", "--plan", "pl_1")
     # Nobody is there to answer.
     assert refeed(*arguments).code == 4
@@ -256,7 +256,7 @@ def test_create_and_watch_warn_that_nothing_arrives(refeed, created, monkeypatch
     for text in (result.err, result.out):
         assert text.count("warning: No subscription takes it. (nobody_receives)\n") == 1
         assert text.count("warning: The query selects nothing. (nothing_selected)\n") == 1
-    monkeypatch.setattr(JobCalls, "create", lambda self, request, **_: backfill("PENDING", warnings=[nobody]))
+    monkeypatch.setattr(KindCalls, "create", lambda self, request, **_: backfill("PENDING", warnings=[nobody]))
     made = refeed("backfill", "create", "SELECT 1", "--topic", "orders")
     assert "warning: No subscription takes it. (nobody_receives)" in made.out
 
@@ -315,7 +315,7 @@ def test_a_change_sends_what_is_to_change_and_nothing_else(refeed, monkeypatch):
     ],
 )
 def test_what_became_of_it_is_listed(refeed, monkeypatch, command, page, shown):
-    monkeypatch.setattr(JobCalls, "read_part", lambda self, id_, what, **params: page)
+    monkeypatch.setattr(KindCalls, "read_part", lambda self, id_, what, **params: page)
     result = refeed("backfill", command, "bf_1")
     assert result.out.splitlines()[1] == shown
     assert ("--page-token 5" in result.err) == (page.get("next_page_token") == "5")
@@ -327,11 +327,11 @@ def test_dead_letters_are_counted_by_reason(refeed: Refeed, monkeypatch: pytest.
     found = {"reasons": [{"code": "gave_up", "messages": 12, **example}]}
     asked: list[str] = []
 
-    def list_of_backfill(self: JobCalls, id_: str, what: str, **params: str) -> dict[str, Any]:
+    def list_of_backfill(self: KindCalls, id_: str, what: str, **params: str) -> dict[str, Any]:
         asked.append(what)
         return found
 
-    monkeypatch.setattr(JobCalls, "read_part", list_of_backfill)
+    monkeypatch.setattr(KindCalls, "read_part", list_of_backfill)
     result = refeed("backfill", "dead-letters", "bf_1", "--by", "reason")
     assert result.out.splitlines()[1] == "gave_up  12        5          no answer"
     assert json.loads(refeed("backfill", "dead-letters", "bf_1", "--by", "reason", "--json").out) == found

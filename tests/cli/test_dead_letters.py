@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from client.api import RefeedApi
-from client.jobs import JobCalls
+from client.jobs import KindCalls
 
 Refeed = Callable[..., Any]
 
@@ -45,7 +45,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         raise KeyboardInterrupt
 
     def create(
-        self: JobCalls, request: Mapping[str, Any], *, idempotency_key: str | None = None
+        self: KindCalls, request: Mapping[str, Any], *, idempotency_key: str | None = None
     ) -> dict[str, Any]:
         assert idempotency_key
         calls.append(request)
@@ -53,7 +53,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(RefeedApi, "count_dead_letters", count)
     monkeypatch.setattr(RefeedApi, "plan_backfill", plan)
-    monkeypatch.setattr(JobCalls, "create", create)
+    monkeypatch.setattr(KindCalls, "create", create)
     return calls
 
 

@@ -22,7 +22,7 @@ from backfill.plan.settings import BackfillSettings
 from backfill.run.folder import BackfillFolder
 from backfill.run.selection import read_slice
 from client.api import RefeedApi
-from client.jobs import JobCalls
+from client.jobs import JobCalls, KindCalls
 from jobs.folder import Control, Order
 from model.settings import read_settings
 from tests.recipes import Recipe, read_recipes
@@ -225,11 +225,11 @@ def test_only_what_failed_is_a_retry(refeed: Callable[..., Any], monkeypatch: py
 def test_a_create_takes_a_recipe_as_it_stands_with_its_plan(refeed, sent, monkeypatch):
     asked: list[Mapping[str, Any]] = []
 
-    def create(self: JobCalls, request: Mapping[str, Any], **_: Any) -> dict[str, Any]:
+    def create(self: KindCalls, request: Mapping[str, Any], **_: Any) -> dict[str, Any]:
         asked.append(request)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(JobCalls, "create", create)
+    monkeypatch.setattr(KindCalls, "create", create)
     recipe = RECIPES["Repair an attribute"]
     planned = sent(recipe)
     assert refeed("backfill", "create", "--plan", "pl_1", *recipe.words[3:]).code == 130

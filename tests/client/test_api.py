@@ -84,20 +84,13 @@ def test_each_call_goes_where_the_api_has_it(fake, api, call, method, path):
 
 
 def test_a_job_is_made_by_its_kind_which_has_its_parts(fake, api):
-    fake.add(DONE, DONE)
+    fake.add(DONE, DONE, DONE)
     assert api.backfills.create(REQUEST, idempotency_key="k") == {"id": "bf_1"}
     api.backfills.read_part("bf_1", "missing", page_size="3")
-    (_, made, headers, body), (_, part, _, _) = fake.asked
+    assert api.backfills.read("bf_1") == {"id": "bf_1"}
+    (_, made, headers, body), (_, part, _, _), (_, one, _, _) = fake.asked
     assert (made, headers["idempotency-key"], body) == ("/backfills", "k", REQUEST)
-    assert part == "/backfills/bf_1/missing?page_size=3"
-
-
-def test_what_a_kind_has_is_not_asked_for_a_job_of_another_kind(fake, api):
-    for call in (api.backfills.read, api.backfills.watch, lambda job_id: api.compactions.act(job_id, "cancel")):
-        with pytest.raises(RequestRefusedError, match=r"There is no (backfill|compaction) mg_") as refused:
-            call("mg_01K0ABCDEFGHJKMNPQRSTVWXYZ").__iter__().__next__()
-        assert refused.value.details["code"] == "job_not_found"
-    assert fake.asked == []
+    assert (part, one) == ("/backfills/bf_1/missing?page_size=3", "/backfills/bf_1")
 
 
 def test_a_plan_is_exact_where_that_is_asked_for(fake, api):
@@ -313,7 +306,7 @@ def test_a_name_of_dots_is_a_name_and_no_way_up(fake, api, name):
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_a_number_that_json_does_not_have_is_refused_as_the_api_would(fake, api, number):
     with pytest.raises(RequestRefusedError) as raised:
-        api.backfills.change("bf_1", {"rate_limit_messages_per_second": number})
+        api.jobs.change("bf_1", {"rate_limit_messages_per_second": number})
     assert (raised.value.details["code"], raised.value.details["status"]) == ("request_invalid", 422)
     assert fake.asked == []
 

@@ -41,7 +41,7 @@ def run_demo(*arguments: str) -> Iterator[str]:
 def take_pictures(console: str, folder: Path) -> list[Path]:
     """Photograph the topics with the hole, and a backfill that landed."""
     with RefeedApi(console.removesuffix("/console")) as api:
-        (job,) = api.backfills.list(label=["ticket:shop-17"], page_size=1)["backfills"]
+        (job,) = api.jobs.list(label=["ticket:shop-17"], page_size=1)["jobs"]
     taken = []
     with start_chromium() as browser:
         page = browser.new_page(viewport=SIZE, color_scheme="light")
