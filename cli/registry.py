@@ -69,8 +69,9 @@ def diff(files: FilesArgument = None, as_json: JsonObjectOption = False) -> None
     The exit code is 1 if a change is not allowed, such as a dropped column or a changed type.
     """
     settings = command_settings()
-    found = _differences(settings, _open(settings).read(_read_files(files)))
-    print_found({"sources": found}, _lines, as_json=as_json)
+    snapshot = _open(settings).read(_read_files(files))
+    found = _differences(settings, snapshot)
+    print_found(_shown(snapshot, found), _lines, as_json=as_json)
     if any(entry["refused"] for entry in found):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -88,7 +89,8 @@ def publish(
     settings = command_settings()
     registry = _open(settings)
     overlay = _read_files(files)
-    found = _differences(settings, registry.read(overlay))
+    snapshot = registry.read(overlay)
+    found = _differences(settings, snapshot)
     refused = [(entry["source"], fault) for entry in found for fault in entry["refused"]]
     if refused:
         raise EvolutionRefusedError(
@@ -103,7 +105,7 @@ def publish(
             ],
         )
     registry.publish(overlay)
-    print_found({"sources": found}, _lines, as_json=as_json)
+    print_found(_shown(snapshot, found), _lines, as_json=as_json)
     if not as_json:
         out.print(f"published {', '.join(overlay)} to {registry.url}")
 
@@ -154,6 +156,10 @@ def _differences(settings: Settings, snapshot: "RegistrySnapshot") -> list[dict[
     return found
 
 
+def _shown(snapshot: "RegistrySnapshot", found: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"sources": found, "inferred": [each.name for each in snapshot.sources if each.is_inferred]}
+
+
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     for entry in found["sources"]:
         lines = [("  ", change) for change in entry["changes"]] + [
@@ -162,6 +168,8 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"{entry['source']} -> {entry['table']}" + ("" if lines else ": no change")
         for mark, line in lines:
             yield f"{mark}{line['path']} {line['text']}"
+    for name in found["inferred"]:
+        yield f"{name}: an inferred source. Its messages decide how its tables change."
 
 
 def _to_json(source: Any) -> dict[str, Any]:

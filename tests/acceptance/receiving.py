@@ -6,7 +6,7 @@ import grpc
 from google.pubsub_v1.types import pubsub as messages_pb
 
 
-def receive_waiting(channel: grpc.Channel, subscription: str) -> list[Any]:
+def receive_waiting(channel: grpc.Channel, subscription: str, *, idle_seconds: float = 2.0) -> list[Any]:
     """Take every message that waits, in the order of their arrival; none for a while means that none is left."""
     pull = channel.unary_unary(
         "/google.pubsub.v1.Subscriber/Pull",
@@ -22,7 +22,7 @@ def receive_waiting(channel: grpc.Channel, subscription: str) -> list[Any]:
     received: list[Any] = []
     while True:
         try:
-            found = pull(request, timeout=2.0).received_messages
+            found = pull(request, timeout=idle_seconds).received_messages
         except grpc.RpcError as exc:
             assert exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED, exc  # noqa: PT017
             return received

@@ -19,6 +19,7 @@ from app.deployment import Deployment
 from app.service import create_app
 from connectors.pubsub.client import PubSub
 from jobs.keys import Keyring
+from jobs.launcher import Launcher
 from jobs.store import AuditEntry, JobStore
 from local.server import PubSubServer
 from model.process import Process
@@ -42,10 +43,11 @@ class _NoSpark(IdleLauncher):
 
 @dataclass
 class Api:
-    """An API that is served, its home, its job store and its Pub/Sub, which has TOPICS."""
+    """An API that is served, its home, its settings, its job store and its Pub/Sub, which has TOPICS."""
 
     home: Path
     port: int
+    environment: dict[str, str]
     store: JobStore
     pubsub: PubSub
 
@@ -76,8 +78,10 @@ class Api:
 
 
 @contextmanager
-def serve_api(home: Path, environment: dict[str, str], *, port: int = 0) -> Iterator[Api]:
-    """Serve an API with this home, on a free port unless one is given."""
+def serve_api(
+    home: Path, environment: dict[str, str], *, port: int = 0, launcher: Launcher | None = None
+) -> Iterator[Api]:
+    """Serve an API with this home, on a free port unless one is given; without ``launcher`` it runs no jobs."""
     with ExitStack() as stack:
         pubsub = stack.enter_context(PubSubServer(home / "pubsub"))
         # With the protocol named, asyncio lets answers go at once instead of 40 ms later.
@@ -89,20 +93,21 @@ def serve_api(home: Path, environment: dict[str, str], *, port: int = 0) -> Iter
             name: value.replace("{port}", str(listener.getsockname()[1])) for name, value in environment.items()
         }
         given = {"REFEED_HOME": str(home), "PUBSUB_EMULATOR_HOST": pubsub.emulator_host, "REFEED_MAX_RUNNING": "1"}
-        settings: Settings = read_settings({**given, **environment})
+        environment = {**given, **environment}
+        settings: Settings = read_settings(environment)
         administration = stack.enter_context(PubSub(settings.project, pubsub.emulator_host))
         for topic in TOPICS:
             administration.create_topic(topic)
         store = JobStore(settings.job_store)
         stack.callback(store.close)
-        app = create_app(settings, deployment=Deployment(settings, launcher=_NoSpark()))
+        app = create_app(settings, deployment=Deployment(settings, launcher=launcher or _NoSpark()))
         server = Server(state_of(app), make_config(app, head_seconds=settings.body_timeout_seconds))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
             wait_until(lambda: server.started or not thread.is_alive(), "it listens")
             assert server.started, "the server ended before it listened"
-            yield Api(home, listener.getsockname()[1], store, administration)
+            yield Api(home, listener.getsockname()[1], environment, store, administration)
         finally:
             server.should_exit = True
             thread.join(_SECONDS)

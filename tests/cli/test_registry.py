@@ -42,6 +42,13 @@ def test_files_are_checked_as_if_they_were_published_and_are_not(refeed, files, 
     assert Registry(settings.registry).read_files() == {}
 
 
+def test_an_inferred_source_is_named_although_nothing_of_it_can_be_compared(refeed, files):
+    (path,) = files(sources="sources: {hooks: {topic: hooks, schema: inferred}}")[1:]
+    for command in ("diff", "publish"):
+        result = refeed("registry", command, path)
+        assert (result.code, "hooks: an inferred source" in result.out) == (0, True)
+
+
 INFERRED = """
 sources:
   orders: {topic: orders, message: shop.Order, key: id}

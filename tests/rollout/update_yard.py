@@ -79,7 +79,9 @@ while True:
     totals["dead_letters"] += 5 if mood == "bad" else 0
     said.setdefault("first_commit_at", time.time())
     said["last_commit_at"] = time.time()
-    status.write(state="running", epoch=1, totals=dict(totals), control_number=control.number, **said)
+    is_paused = control.order == "pause"
+    state = "paused" if is_paused else "running"
+    status.write(state=state, epoch=1, totals=dict(totals), control_number=control.number, **said)
     # After the hand-over, also where the agent looks late.
     if mood == "crash" and totals["messages"] > 250:
         end("failed", 1, error={"code": "broken", "message": "It crashed."})
