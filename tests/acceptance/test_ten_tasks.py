@@ -263,11 +263,11 @@ def test_take_back_the_last_update_by_command(night: Night, updated: str, termin
 
 
 def test_take_back_the_last_update_by_http(night: Night, updated: str, wire: Wire) -> None:
-    """The newest update is the first of the list; reverting it makes an update, which is followed to its end."""
-    newest, *_ = wire("GET", f"/streams/{STREAM_NAME}/updates")["updates"]
-    made = wire("POST", f"/updates/{newest['id']}:roll_back")
+    """The newest update is the first job of its stream; reverting it makes another one."""
+    newest, *_ = wire("GET", "/jobs", params={"kind": "update", "stream": STREAM_NAME})["jobs"]
+    made = wire("POST", f"/jobs/{newest['id']}:revert")
     assert made["id"] != newest["id"]
-    wire.follow(f"/updates/{made['id']}", {"STABLE", "FAILED", "ROLLED_BACK", "REFUSED"})
+    wire.follow(f"/jobs/{made['id']}", {"STABLE", "FAILED", "ROLLED_BACK", "REFUSED"})
     assert_taken_back(night, updated)
     assert wire.steps == 3
 
