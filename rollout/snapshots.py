@@ -122,11 +122,6 @@ class SnapshotService:
         _LOG.info("rollback_asked", stream=stream, snapshot=snapshot_id, by=principal.name)
         return asked
 
-    def list_rollbacks(self, stream: str, *, principal: Principal) -> list[RestoreRecord]:
-        """Return every time that the stream was put back to a snapshot, newest first."""
-        principal.require(STREAMS_READ)
-        return self._store.list_restores(stream)
-
     def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
         """Return the rollbacks, snapshots and deletions of snapshots that failed in the last seven days.
 

@@ -10,7 +10,7 @@ from jobs.inbox_items import FAILURE_DAYS, InboxItem
 from jobs.store import Idempotency, JobStore
 from jobs.versions import Versions
 from model.errors import RequestInvalidError, StreamStateError
-from model.principal import READ, ROLLOUTS_APPLY, STREAMS_OPERATE, STREAMS_READ, Principal
+from model.principal import READ, ROLLOUTS_APPLY, STREAMS_OPERATE, Principal
 from model.stream_options import StreamKind, option_errors
 from model.stream_record import StreamRecord
 from model.stream_update import (
@@ -83,25 +83,6 @@ class UpdateService:
         )
         _LOG.info("update_asked", stream=stream, update=made.id, release=request.release, by=principal.name)
         return made
-
-    def get(self, update_id: str, *, principal: Principal) -> StreamUpdate:
-        """Return the update.
-
-        Raises:
-            UpdateNotFoundError: there is none.
-        """
-        principal.require(STREAMS_READ)
-        return show_update(self._store.get_update(update_id), principal)
-
-    def list_updates(self, stream: str, *, principal: Principal) -> list[StreamUpdate]:
-        """Return every update of the stream, newest first.
-
-        Raises:
-            StreamNotFoundError: there never was such a stream.
-        """
-        principal.require(STREAMS_READ)
-        found = self._store.list_updates(self._store.get_stream(stream).name)
-        return [show_update(update, principal) for update in found]
 
     def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
         """Return the updates that failed in the last seven days.

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from pydantic import TypeAdapter
 
+from api.stream_jobs import UpdateJobs
 from jobs.store import open_store
 from model.principal import MESSAGES, STREAMS_OPERATE, STREAMS_READ, Principal
 from model.stream_record import StreamRecord
@@ -196,13 +197,11 @@ def test_values_are_shown_to_those_who_may_read_the_topic_s_messages(shadowed: S
     shadowed.shadows.reports = [DIFFERS]
     shadowed.update()
     done = shadowed.yard.look_until_it_is(UpdateState.FAILED)
-    updates = UpdateService(shadowed.yard.store)
+    updates = UpdateJobs(shadowed.yard.store, UpdateService(shadowed.yard.store))
 
     def shown(*scopes: str, topics: tuple[str, ...] | None = None) -> list[tuple[str | None, str | None]]:
         caller = Principal("ann", frozenset({STREAMS_READ, *scopes}), topics)
-        (listed,) = updates.list_updates("backup", principal=caller)
-        assert updates.get(done.id, principal=caller) == listed
-        examples = (listed.figures or {})["shadow"]["examples"]
+        examples = updates.get(done.id, principal=caller).to_json()["figures"]["shadow"]["examples"]
         assert [example["message_id"] for example in examples] == ["1"]
         return [(example["running"], example["new"]) for example in examples]
 

@@ -66,7 +66,7 @@ class Rollout:
         return self.updates.create(self.name, request, principal=ANN)
 
     def living(self) -> StreamUpdate:
-        return self.updates.list_updates(self.name, principal=ANN)[0]
+        return self.store.list_updates(self.name)[0]
 
     def wait_for_update(self, *states: UpdateState) -> StreamUpdate:
         def is_there() -> bool:
