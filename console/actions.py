@@ -1,6 +1,6 @@
 """What people do: each action with its page, which says what it will do, and its call of the API."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 from uuid import uuid4
@@ -12,16 +12,17 @@ from console.effects import (
     approve_effects,
     cancel_effects,
     pause_effects,
-    render_left,
     resume_effects,
+    retry_effects,
     revert_effects,
 )
 from console.forms import Action, ActionPage, FormField, form_fault, parse_number, path_after
+from console.jobs import VERBS, describe_job, find_verbs, scope_of
 from console.new_backfill import describe_new_backfill, launch_backfill
 from console.sources import SOURCE_ACTIONS
 from console.visit import Visit, problem_of
 from model.errors import RequestRefusedError
-from model.principal import APPROVE, RUN, STREAMS_OPERATE
+from model.principal import RUN, STREAMS_OPERATE
 
 _DEFAULT_DRAIN_SECONDS: Final = "120"
 _REFUSED: Final = 409
@@ -51,75 +52,80 @@ def answer_action(action: Action, visit: Visit, fields: Mapping[str, str] | None
     return {**context, **page.extra, "template": page.template, "status": status}
 
 
+def _no_fields(_: Mapping[str, Any], __: Mapping[str, str]) -> tuple[FormField, ...]:
+    return ()
+
+
+def _no_body(_: Mapping[str, str]) -> Mapping[str, Any] | None:
+    return None
+
+
 def _job_action(
     verb: str,
-    scope: str,
     effects: Effects,
     *,
-    button: str,
     typed: bool = False,
+    fields: Callable[[Mapping[str, Any], Mapping[str, str]], tuple[FormField, ...]] = _no_fields,
+    body: Callable[[Mapping[str, str]], Mapping[str, Any] | None] = _no_body,
 ) -> Action:
-    """Return an action of a backfill that needs nothing but its id."""
+    """Return an action of a job; ``fields`` are those of its form, and ``body`` is what they come to.
 
-    def describe(visit: Visit, _: Mapping[str, str]) -> ActionPage:
-        job = visit.api.backfills.read(visit.path_params["id"])
+    What a job's state does not allow has no form. ``typed`` asks for the job's topic or stream.
+    """
+
+    def describe(visit: Visit, given: Mapping[str, str]) -> ActionPage:
+        job = visit.api.jobs.read(visit.path_params["id"])
+        kind, is_possible = job["kind"], verb in find_verbs(job)
+        refused = f"The {kind} is {job['state']}. This action is not possible in this state."
         return ActionPage(
-            title=f"{button}: {job['id']}",
-            effects=effects(job),
-            button=button,
-            back=f"/backfills/{job['id']}",
+            title=f"{VERBS[verb]}: {describe_job(job)}",
+            effects=effects(job) if is_possible else (refused,),
+            button=f"Cancel the {kind}" if verb == "cancel" else VERBS[verb],
+            back=f"/jobs/{job['id']}",
             etag=job["etag"],
-            typed=job["topic"] if typed else None,
+            fields=fields(job, given) if is_possible else (),
+            typed=(job.get("topic") or job.get("stream")) if typed else None,
+            is_possible=is_possible,
+            scope=scope_of(job, verb),
         )
 
-    def perform(visit: Visit, fields: Mapping[str, str]) -> str:
-        job = visit.path_params["id"]
-        visit.api.jobs.act(job, verb, etag=fields.get("etag") or None)
-        return path_after(fields, f"/backfills/{job}")
+    def perform(visit: Visit, sent: Mapping[str, str]) -> str:
+        job, etag, chosen = visit.path_params["id"], sent.get("etag") or None, body(sent)
+        if verb == "rate":
+            found = visit.api.jobs.change(job, chosen or {}, etag=etag)
+        else:
+            found = visit.api.jobs.act(job, verb, chosen, etag=etag)
+        # A stable update is taken back by another one.
+        return path_after(sent, f"/jobs/{found['id']}")
 
-    return Action(f"/backfills/{{id}}/{verb}", scope, describe, perform)
+    return Action(f"/jobs/{{id}}/{verb}", "", describe, perform)
 
 
-def _describe_retry(visit: Visit, given: Mapping[str, str]) -> ActionPage:
-    job = visit.api.backfills.read(visit.path_params["id"])
+def _retry_fields(job: Mapping[str, Any], given: Mapping[str, str]) -> tuple[FormField, ...]:
+    if job["kind"] != "backfill":
+        return ()
     failed, missing = job["progress"]["failed"], job["verification"]["missing"]
-    options = [("all", "all messages that are not published yet"), ("failed", f"the {failed:,} dead letters")]
-    options.append(
-        (
-            "missing",
-            "messages that are not in the staging table"
-            if missing is None
-            else f"the {missing:,} messages that are not in the staging table",
-        )
+    count = "" if missing is None else f"the {missing:,} "
+    options = (
+        ("all", "all messages that are not published yet"),
+        ("failed", f"the {failed:,} dead letters"),
+        ("missing", f"{count}messages that are not in the staging table"),
     )
-    chosen = given.get("only", "all")
-    fields = [FormField("only", "Send again", value=chosen, options=tuple(options))]
-    if given.get("code"):
-        fields.append(FormField("code", "Only dead letters with this code", value=given["code"]))
-    if given.get("rows"):
-        fields.append(FormField("rows", "Only dead letters of these rows", value=given["rows"]))
-    return ActionPage(
-        title=f"Retry: {job['id']}",
-        effects=(
-            render_left(job),
-            "The backfill continues with the same selection. The query does not run again.",
-        ),
-        button="Retry",
-        back=f"/backfills/{job['id']}",
-        etag=job["etag"],
-        fields=tuple(fields),
+    labels = {"code": "Only dead letters with this code", "rows": "Only dead letters of these rows"}
+    return (
+        FormField("only", "Send again", value=given.get("only", "all"), options=options),
+        *(FormField(name, label, value=given[name]) for name, label in labels.items() if given.get(name)),
     )
 
 
-def _retry(visit: Visit, fields: Mapping[str, str]) -> str:
-    job = visit.path_params["id"]
-    body: dict[str, Any] = {"only": fields.get("only", "all")}
+def _retry_body(fields: Mapping[str, str]) -> Mapping[str, Any] | None:
+    """Return which messages of a backfill a retry sends; a retry of another job has nothing to choose."""
+    body: dict[str, Any] = {"only": fields["only"]} if fields.get("only") else {}
     if fields.get("code"):
         body["code"] = fields["code"]
     if fields.get("rows", "").strip():
         body["rows"] = _row_numbers(fields["rows"])
-    visit.api.jobs.act(job, "retry", body, etag=fields.get("etag") or None)
-    return f"/backfills/{job}"
+    return body or None
 
 
 def _row_numbers(text: str) -> list[int]:
@@ -131,27 +137,20 @@ def _row_numbers(text: str) -> list[int]:
         ) from None
 
 
-def _describe_rate(visit: Visit, given: Mapping[str, str]) -> ActionPage:
-    job = visit.api.backfills.read(visit.path_params["id"])
+def _rate_fields(job: Mapping[str, Any], given: Mapping[str, str]) -> tuple[FormField, ...]:
     rate = job["rate_limit_messages_per_second"]
     # All of its digits: the form sends them back.
     value = given.get("rate", "" if rate is None else str(rate).removesuffix(".0"))
-    return ActionPage(
-        title=f"Change the rate: {job['id']}",
-        effects=("The new limit applies within a second. Leave the field empty for no limit.",),
-        button="Change the rate",
-        back=f"/backfills/{job['id']}",
-        etag=job["etag"],
-        fields=(FormField("rate", "Maximum messages per second", value=value),),
-    )
+    return (FormField("rate", "Maximum messages per second", value=value),)
 
 
-def _change_rate(visit: Visit, fields: Mapping[str, str]) -> str:
-    job, text = visit.path_params["id"], fields.get("rate", "").strip()
-    rate = parse_number(text, "The rate") if text else None
-    etag = fields.get("etag") or None
-    visit.api.jobs.change(job, {"rate_limit_messages_per_second": rate}, etag=etag)
-    return f"/backfills/{job}"
+def _rate_body(fields: Mapping[str, str]) -> Mapping[str, Any]:
+    text = fields.get("rate", "").strip()
+    return {"rate_limit_messages_per_second": parse_number(text, "The rate") if text else None}
+
+
+def _rate_effects(_: Mapping[str, Any]) -> tuple[str, ...]:
+    return ("The new limit applies within a second. Leave the field empty for no limit.",)
 
 
 def _stream_page(visit: Visit, title: str, effects: tuple[str, ...], **more: Any) -> ActionPage:
@@ -305,7 +304,7 @@ def _describe_new(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         title="New backfill",
         effects=(),
         button="Launch",
-        back="/backfills",
+        back="/jobs",
         template="new_backfill.html",
         extra=describe_new_backfill(visit, given),
     )
@@ -313,16 +312,16 @@ def _describe_new(visit: Visit, given: Mapping[str, str]) -> ActionPage:
 
 ACTIONS: Final = (
     Action("/backfills/new", RUN, _describe_new, launch_backfill),
-    _job_action("pause", RUN, pause_effects, button="Pause"),
-    _job_action("resume", RUN, resume_effects, button="Resume"),
-    _job_action("cancel", RUN, cancel_effects, button="Cancel the backfill", typed=True),
-    _job_action("approve", APPROVE, approve_effects, button="Approve"),
-    _job_action("revert", RUN, revert_effects, button="Revert", typed=True),
+    _job_action("pause", pause_effects),
+    _job_action("resume", resume_effects),
+    _job_action("cancel", cancel_effects, typed=True),
+    _job_action("approve", approve_effects),
+    _job_action("revert", revert_effects, typed=True),
+    _job_action("retry", retry_effects, fields=_retry_fields, body=_retry_body),
+    _job_action("rate", _rate_effects, fields=_rate_fields, body=_rate_body),
     *APPROVAL_ACTIONS,
     *SOURCE_ACTIONS,
     *ATTACH_ACTIONS,
-    Action("/backfills/{id}/retry", RUN, _describe_retry, _retry),
-    Action("/backfills/{id}/rate", RUN, _describe_rate, _change_rate),
     Action("/streams/{name}/drain", STREAMS_OPERATE, _describe_drain, _drain),
     Action("/streams/{name}/cancel", STREAMS_OPERATE, _describe_cancel, _cancel),
     Action("/streams/{name}/snapshot", STREAMS_OPERATE, _describe_snapshot, _snapshot),

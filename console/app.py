@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
@@ -49,6 +49,7 @@ from model.errors import ApiUnavailableError, ForbiddenError, RequestRefusedErro
 
 _MAX_THREADS: Final = 16
 _SEE_OTHER: Final = 303
+_MOVED: Final = 308
 _NOT_FOUND: Final = 404
 _UNAVAILABLE: Final = 503
 _KEY_REFUSED: Final = "The API does not accept this key. The key is wrong, has expired, or was revoked."
@@ -91,11 +92,11 @@ class Console:
         routes.append(Route("/console/heat/{topic}", self._answered(self._read_cells)))
         for path, read_data in (
             ("/topics/{topic}/message/data", read_payload),
-            ("/backfills/{id}/dead-letters/{row}/data", read_letter_payload),
+            ("/jobs/{id}/dead-letters/{row}/data", read_letter_payload),
             ("/sources/{name}/dead-letters/data", read_source_letter_payload),
         ):
             routes.append(Route(f"/console{path}", self._answered(self._download(read_data))))
-        # Before the pages: /backfills/new is no id.
+        # Before the former addresses of pages: /backfills/new is none.
         for action in ACTIONS:
             answer = self._answered(self._action(action))
             routes.append(Route(f"/console{action.path}", answer, methods=["GET", "POST"]))
@@ -104,6 +105,8 @@ class Console:
             if page.every_seconds is not None:
                 live = self._answered(self._live(page, page.every_seconds))
                 routes.append(Route(f"/console/live{page.path}", live))
+        former = ("/console/backfills", "/console/backfills/{rest:path}")
+        routes.extend(Route(path, self._answered(_lead_on)) for path in former)
         self._app = Starlette(
             routes=routes,
             middleware=[Middleware(ConsoleHeaders)],
@@ -343,6 +346,14 @@ class Console:
 
     async def _not_found(self, request: Request, _: Exception) -> Response:
         return _error_page(request, "There is no such page.", "not_found", 404)
+
+
+async def _lead_on(request: Request) -> Response:
+    """Lead from a backfill's former address to the job's, and from their list's to that of jobs."""
+    rest = request.path_params.get("rest")
+    query = request.query_params if rest else {"kind": "backfill", **request.query_params}
+    path = f"/console/jobs/{quote(rest)}" if rest else "/console/jobs"
+    return RedirectResponse(f"{path}?{urlencode(query)}" if query else path, _MOVED)
 
 
 async def _get_asset(request: Request) -> Response:

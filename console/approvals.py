@@ -6,7 +6,7 @@ from typing import Any, Final
 from console.effects import approve_effects, resume_effects
 from console.forms import Action, ActionPage, FormField, path_after
 from console.visit import PagePart, Visit
-from model.principal import APPROVE, RUN, STREAMS_OPERATE
+from model.principal import APPROVE, RUN
 
 _PAGE_SIZE: Final = 100
 _STATES: Final = ("WAITING", "APPROVED", "REJECTED", "EXPIRED")
@@ -123,33 +123,4 @@ def _decision(verb: str) -> Action:
     )
 
 
-def _describe_way_back(visit: Visit) -> ActionPage:
-    found = visit.api.jobs.read(visit.path_params["id"])
-    way_back = (found["checked"] or {}).get("no_way_back", ())
-    return ActionPage(
-        title=f"Roll back: update of {found['stream']}",
-        effects=(
-            f"The update of {found['stream']} is {found['state']}.",
-            "The stream returns to its previous release and options.",
-            *(f"The update can't be rolled back: {each}" for each in way_back),
-        ),
-        button="Roll back",
-        back=f"/streams/{found['stream']}",
-        typed=found["stream"],
-    )
-
-
-def _roll_back_update(visit: Visit) -> str:
-    return f"/streams/{visit.api.jobs.act(visit.path_params['id'], 'revert')['stream']}"
-
-
-APPROVAL_ACTIONS: Final = (
-    _decision("approve"),
-    _decision("reject"),
-    Action(
-        "/updates/{id}/roll_back",
-        STREAMS_OPERATE,
-        lambda visit, _: _describe_way_back(visit),
-        lambda visit, _: _roll_back_update(visit),
-    ),
-)
+APPROVAL_ACTIONS: Final = (_decision("approve"), _decision("reject"))

@@ -1,4 +1,4 @@
-"""One backfill: how it goes, what became of its messages, its dead letters and those that are missing."""
+"""What a backfill has beside other jobs: what became of its messages, dead letters and those that are missing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -9,38 +9,26 @@ from console.rates import draw_rates
 from console.visit import Visit
 from console.volumes import draw_cells
 
-LOG_BYTES: Final = 16 * 1024
 _LETTERS: Final = 50
 _MISSING: Final = 200
-_EVENTS: Final = 1000
 _MOST_SLICES: Final = 200
-_ENDED: Final = frozenset({"CANCELLED", "SUCCEEDED", "FAILED"})
+ENDED: Final = frozenset({"CANCELLED", "SUCCEEDED", "FAILED"})
 _STEPS: Final = ("selected", "published", "landed", "merged")
 
 
-def read_backfill(visit: Visit) -> dict[str, Any]:
-    """Return what a backfill's page shows."""
-    job, calls = visit.path_params["id"], visit.api.backfills
-    found = visit.read(f"backfill {job}", lambda: calls.read(job))
-    context: dict[str, Any] = {"title": job, "id": job, "found": found, "job": found.data}
-    if found.problem is not None:
-        return context
-    rates = visit.read(f"rates {job}", lambda: calls.read_part(job, "rates")["intervals"])
-    context |= {
-        "events": visit.read(f"events {job}", lambda: visit.api.list_events(job, page_size=_EVENTS)["events"]),
-        "slices": visit.read(f"slices {job}", lambda: draw_slices(calls.read_part(job, "slices")["slices"])),
-        "reasons": visit.read(f"reasons {job}", lambda: calls.read_part(job, "dead-letters/reasons")["reasons"]),
-        "log": visit.read(
-            f"log {job}", lambda: "".join(visit.api.jobs.read_log(job, tail_bytes=LOG_BYTES, follow=False))
-        ),
+def read_backfill(visit: Visit, job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a job's page that a backfill alone has."""
+    name, calls = job["id"], visit.api.backfills
+    rates = visit.read(f"rates {name}", lambda: calls.read_part(name, "rates")["intervals"])
+    return {
+        "slices": visit.read(f"slices {name}", lambda: draw_slices(calls.read_part(name, "slices")["slices"])),
+        "reasons": visit.read(f"reasons {name}", lambda: calls.read_part(name, "dead-letters/reasons")["reasons"]),
         "rates": rates,
         "rate_chart": None if rates.problem else draw_rates(rates.data),
-        "verdict": compare_steps(found.data["verification"]),
-        "is_over": found.data["state"] in _ENDED,
-        "revert_obstacle": find_revert_obstacle(found.data),
-        "awaits_approval": _awaits_approval(found.data),
+        "verdict": compare_steps(job["verification"]),
+        "revert_obstacle": find_revert_obstacle(job),
+        "awaits_approval": awaits_approval(job),
     }
-    return context
 
 
 def read_letters(visit: Visit) -> dict[str, Any]:
@@ -70,14 +58,14 @@ def _read_list(visit: Visit, part: str, name: str, size: int, **wanted: str) -> 
     listed = visit.read(f"{part} {job} {token}", lambda: calls.read_part(job, part, **params))
     state = None if found.problem else found.data["state"]
     return {
-        "title": f"{part.replace('-', ' ').capitalize()}: {job}",
+        "title": f"{part.replace('-', ' ').capitalize()} of a backfill",
         "id": job,
         "found": found,
         "job": found.data,
         "listed": listed,
         "rows": () if listed.problem else listed.data[name],
         "next": None if listed.problem else listed.data["next_page_token"],
-        "is_over": state in _ENDED,
+        "is_over": state in ENDED,
     }
 
 
@@ -126,7 +114,7 @@ def draw_slices(slices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _awaits_approval(job: Mapping[str, Any]) -> bool:
+def awaits_approval(job: Mapping[str, Any]) -> bool:
     """Whether somebody has to approve it before it goes on."""
     approval = job["approval"]
-    return bool(approval and approval["required"] and approval["by"] is None and job["state"] not in _ENDED)
+    return bool(approval and approval["required"] and approval["by"] is None and job["state"] not in ENDED)

@@ -1,14 +1,28 @@
-"""What the actions of a backfill will do, in sentences."""
+"""What the actions of a job will do, in sentences."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
+
+from console.jobs import find_done
 
 # Returns what an action of a job will do, in sentences.
 Effects = Callable[[Mapping[str, Any]], tuple[str, ...]]
+# What a cancel leaves of a job, by its kind.
+_STAYS: Final = {
+    "backfill": "The backfill stops. Published messages stay published. A retry sends the other messages.",
+    "merge": "The merge stops. Sources that the merge has merged stay merged. The current source is merged "
+    "completely or not at all. A retry merges the other sources.",
+    "compaction": "The compaction stops. Tables that are compacted stay compacted. A retry compacts the others.",
+}
 
 
 def render_left(job: Mapping[str, Any]) -> str:
-    """Return how many messages of a backfill are published and left."""
+    """Return how much of a job is done and left."""
+    if job["kind"] != "backfill":
+        found = find_done(job)
+        if found is None:
+            return f"The {job['kind']} of {job['stream']} is {job['state']}."
+        return f"{found['done']:,} of {found['whole']:,} {found['of'].replace(' ', ' are ')}."
     progress = job["progress"]
     if progress["selected"] is None:
         return "The backfill's query has not run yet, so the number of messages is unknown."
@@ -36,10 +50,17 @@ def resume_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
 
 def cancel_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what a cancel will do."""
-    return (
-        render_left(job),
-        "The backfill stops. Published messages stay published. A retry sends the other messages.",
+    return (render_left(job), _STAYS[job["kind"]])
+
+
+def retry_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a retry will do."""
+    goes_on = (
+        "The backfill continues with the same selection. The query does not run again."
+        if job["kind"] == "backfill"
+        else f"The {job['kind']} continues where it stopped. Finished work is not repeated."
     )
+    return (render_left(job), goes_on)
 
 
 def approve_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
@@ -54,6 +75,14 @@ def approve_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
 
 def revert_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what a revert will do."""
+    if job["kind"] == "update":
+        way_back = () if job["finished_at"] else (job["checked"] or {}).get("no_way_back", ())
+        again = "A new update returns the stream to its earlier release and options."
+        return (
+            render_left(job),
+            again if job["finished_at"] else "The stream returns to its previous release and options.",
+            *(f"The update can't be rolled back: {each}" for each in way_back),
+        )
     landed = job["verification"]["landed"]
     rows = "The rows" if landed is None else f"{landed:,} rows"
     return (

@@ -39,6 +39,8 @@ class ActionPage:
     typed: str | None = None
     check: Mapping[str, Any] | None = None
     is_possible: bool = True
+    # Where the thing decides which scope its action needs.
+    scope: str = ""
     template: str = "action.html"
     extra: Mapping[str, Any] = field(default_factory=dict)
 

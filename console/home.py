@@ -5,8 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
+from console.jobs import sum_up
 from console.view import parse_time, render_utc
 from console.visit import PagePart, Visit
+from model.job import is_job_id
 
 _HOUR: Final = timedelta(hours=1)
 _DAY: Final = timedelta(days=1)
@@ -16,9 +18,9 @@ _CHANGES_SECONDS: Final = 10.0
 _MOST_TOPICS: Final = 20
 _FEW_CHANGES: Final = 15
 _MANY_CHANGES: Final = 500
-# Things that have a page here; a merge, a manifest, a key and a compaction have none.
+# Things that have a page here; a manifest and a key have none.
 _COLLECTIONS: Final = {
-    "backfill": "backfills",
+    **dict.fromkeys(("backfill", "merge", "compaction", "restore"), "jobs"),
     "stream": "streams",
     "update": "streams",
     "approval": "approvals",
@@ -48,11 +50,18 @@ def read_home(visit: Visit) -> dict[str, Any]:
         "status": status,
         "volumes": volumes,
         "topics": _draw_topics(volumes),
+        "jobs": _list_running(status),
         "changes": changes,
         "path_of": path_of,
         "path_of_problem": path_of_problem,
         **read_lines(visit),
     }
+
+
+def _list_running(status: PagePart) -> list[dict[str, Any]]:
+    """Return the jobs of every kind that have not ended, as rows of a list."""
+    kinds = ("backfills", "merges", "compactions")
+    return [] if status.problem else [sum_up(job) for kind in kinds for job in status.data[kind]]
 
 
 def read_lines(visit: Visit) -> dict[str, Any]:
@@ -106,7 +115,7 @@ def path_of(resource: str, name: str, since: str | None = None) -> str | None:
 def path_of_problem(problem: Mapping[str, Any], streams: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the page of the job, source or stream that is wrong, None where there is none."""
     name = problem["name"]
-    if name.startswith("bf_"):
+    if is_job_id(name):
         return path_of("backfill", name)
     stream = next((each for each in streams if each["name"] == name), None)
     if stream is None:

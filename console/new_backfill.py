@@ -167,7 +167,7 @@ def launch_backfill(visit: Visit, fields: Mapping[str, str]) -> str:
     if fields.get("plan_id"):
         request["plan_id"] = fields["plan_id"]
     key = fields.get("launch_key") or str(uuid4())
-    return f"/backfills/{visit.api.backfills.create(request, idempotency_key=key)['id']}"
+    return f"/jobs/{visit.api.backfills.create(request, idempotency_key=key)['id']}"
 
 
 def _parameters(query: str, form: Mapping[str, str]) -> dict[str, dict[str, str]]:

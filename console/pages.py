@@ -5,16 +5,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from console.approvals import read_approvals
-from console.backfill import read_backfill, read_letters, read_missing
+from console.backfill import read_letters, read_missing
 from console.home import read_home, read_lines
+from console.jobs import read_job, read_jobs
 from console.messages import read_message
 from console.sources import read_source, read_source_letters, read_sources
 from console.stream import read_stream
 from console.topic import read_topic, read_topics
 from console.visit import Visit
-
-_PAGE_SIZE: Final = 50
-_JOB_STATES: Final = ("PENDING", "RUNNING", "PAUSED", "CANCELLING", "CANCELLED", "SUCCEEDED", "FAILED")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +40,9 @@ def _read_streams(visit: Visit) -> dict[str, Any]:
 def _read_approval(visit: Visit) -> dict[str, Any]:
     name = visit.path_params["id"]
     found = visit.read(f"approval {name}", lambda: visit.api.read_approval(name))
-    return {"title": name, "id": name, "found": found, "approval": found.data}
-
-
-def _read_backfills(visit: Visit) -> dict[str, Any]:
-    names = ("state", "topic", "label", "since", "page_token")
-    filters: dict[str, Any] = {name: visit.params.get(name) or None for name in names}
-    found = visit.read(
-        f"backfills {sorted(filters.items(), key=str)}",
-        lambda: visit.api.jobs.list(page_size=_PAGE_SIZE, kind="backfill", **filters),
-    )
-    return {"title": "Backfills", "found": found, "filters": filters, "states": _JOB_STATES}
+    about = found.data or {"action": "Approval", "kind": "", "name": name}
+    title = f"{about['action']} {about['kind']} {about['name']}".capitalize()
+    return {"title": title, "id": name, "found": found, "approval": found.data}
 
 
 PAGES: Final = (
@@ -66,10 +56,10 @@ PAGES: Final = (
     # What these two read costs queries, as a topic's own page does.
     Page("/sources/{name}", "sources", "source_live.html", read_source, None),
     Page("/sources/{name}/dead-letters", "sources", "letters_live.html", read_source_letters, None),
-    Page("/approvals", "approvals", "approvals_live.html", read_approvals, 10.0, is_personal=True),
-    Page("/approvals/{id}", "approvals", "approval_live.html", _read_approval),
-    Page("/backfills", "backfills", "backfills_live.html", _read_backfills, template="backfills.html"),
-    Page("/backfills/{id}", "backfills", "backfill_live.html", read_backfill),
-    Page("/backfills/{id}/dead-letters", "backfills", "dead_letters_live.html", read_letters, None),
-    Page("/backfills/{id}/missing", "backfills", "missing_live.html", read_missing, None),
+    Page("/approvals", "home", "approvals_live.html", read_approvals, 10.0, is_personal=True),
+    Page("/approvals/{id}", "home", "approval_live.html", _read_approval),
+    Page("/jobs", "jobs", "jobs_live.html", read_jobs, template="jobs.html"),
+    Page("/jobs/{id}", "jobs", "job_live.html", read_job),
+    Page("/jobs/{id}/dead-letters", "jobs", "dead_letters_live.html", read_letters, None),
+    Page("/jobs/{id}/missing", "jobs", "missing_live.html", read_missing, None),
 )

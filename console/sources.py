@@ -269,7 +269,7 @@ def _redrive(visit: Visit, fields: Mapping[str, str]) -> str:
     if text := fields.get("rate", "").strip():
         request["rate_limit_messages_per_second"] = parse_number(text, "rate")
     made = visit.api.backfills.create(request, idempotency_key=fields.get("launch_key") or str(uuid4()))
-    return f"/backfills/{made['id']}"
+    return f"/jobs/{made['id']}"
 
 
 SOURCE_ACTIONS: Final = (Action("/sources/{name}/redrive", RUN, _describe_redrive, _redrive),)

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from console.backfill import LOG_BYTES
+from console.jobs import LOG_BYTES
 from console.rates import draw_rates
 from console.view import parse_time, render_utc
 from console.visit import PagePart, Visit

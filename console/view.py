@@ -1,6 +1,8 @@
 """How pages are rendered: templates, and how figures, times and states are written in them."""
 
 import hashlib
+import re
+from base64 import b64encode
 from collections.abc import Mapping
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, tzinfo
 from functools import cache
@@ -25,8 +27,12 @@ ZONES: Final = (
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _KILO: Final = 1000.0
 _TEN: Final = 10
-_GOOD: Final = frozenset({"RUNNING", "SUCCEEDED", "complete", "done", "COMPLETED", "STABLE"})
-_BAD: Final = frozenset({"FAILED", "NOT_REPORTING", "incomplete"})
+_GOOD: Final = frozenset({"RUNNING", "SUCCEEDED", "complete", "done", "COMPLETED", "STABLE", "merged"})
+_BAD: Final = frozenset({"FAILED", "NOT_REPORTING", "incomplete", "failed"})
+_FEW_VALUES: Final = 5
+# Fields of the API whose labels here are other words than their names.
+_LABELS: Final = {"changed": "Keys", "newer": "Changed"}
+_DATED: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _WAITS: Final = frozenset({"PAUSED", "PENDING", "STARTING", "WAITING", "UPDATING", "DRAINING", "CANCELLING"})
 MEDIA_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
@@ -164,6 +170,40 @@ def render_share(part: float | None, whole: float | None) -> Markup:
     ).format(percent)
 
 
+def render_value(value: Any, zone: tzinfo) -> str | Markup:
+    """Return a field of the API whose name the page does not know, by its type; of a long list the beginning.
+
+    Example:
+        >>> str(render_value([True, None, 1200], UTC)), str(render_value([0, 1, 2, 3, 4, 5, 6], UTC))
+        ('yes, -, 1,200', '0, 1, 2, 3, 4 and 2 more')
+    """
+    if value is None or value in ("", [], {}):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return render_number(value)
+    if isinstance(value, Mapping):
+        return Markup(", ").join(
+            Markup("{}: {}").format(name_field(name), render_value(each, zone)) for name, each in value.items()
+        )
+    if isinstance(value, list):
+        more = f" and {len(value) - _FEW_VALUES:,} more" if len(value) > _FEW_VALUES else ""
+        return Markup(", ").join(render_value(each, zone) for each in value[:_FEW_VALUES]) + more
+    text = str(value)
+    return show_time(text, zone) if _DATED.fullmatch(text) else text
+
+
+def name_field(name: str) -> str:
+    """Return the name of a field of the API as a label; what has a dot is the name of a table, and stays.
+
+    Example:
+        >>> name_field("rows_before"), name_field("staging.hooks_push")
+        ('Rows before', 'staging.hooks_push')
+    """
+    return name if "." in name else _LABELS.get(name) or name.replace("_", " ").capitalize()
+
+
 def make_url(path: str, zone: ZoneInfo, **params: Any) -> str:
     """Return an address of the console that keeps the page's zone.
 
@@ -211,6 +251,8 @@ def _environment() -> Environment:
         size=render_bytes,
         seconds=render_seconds,
         badge=render_badge,
+        field_name=name_field,
+        value=_value_in_page,
         time=_time_in_page,
         plain_time=_plain_time_in_page,
         zoned=_zoned_in_page,
@@ -218,6 +260,7 @@ def _environment() -> Environment:
     environment.globals.update(
         share=render_share, asset=asset_url, url=_url_in_page, link=_link_in_page, zones=ZONES, UNKNOWN=UNKNOWN
     )
+    environment.filters["base64"] = lambda text: b64encode(text.encode()).decode()
     environment.filters["or_unknown"] = lambda value: UNKNOWN if value is None else escape(value)
     return environment
 
@@ -225,6 +268,11 @@ def _environment() -> Environment:
 @pass_context
 def _time_in_page(context: Context, value: str | datetime | None) -> Markup:
     return show_time(value, context["visit"].zone)
+
+
+@pass_context
+def _value_in_page(context: Context, value: Any) -> str | Markup:
+    return render_value(value, context["visit"].zone)
 
 
 @pass_context

@@ -45,7 +45,7 @@ def take_pictures(console: str, folder: Path) -> list[Path]:
     taken = []
     with start_chromium() as browser:
         page = browser.new_page(viewport=SIZE, color_scheme="light")
-        for name, path in (("topics", "/topics"), ("backfill", f"/backfills/{job['id']}")):
+        for name, path in (("topics", "/topics"), ("backfill", f"/jobs/{job['id']}")):
             page.goto(console + path)
             page.wait_for_selector("#as-of time")
             picture = folder / f"{name}.png"

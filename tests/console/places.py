@@ -6,7 +6,9 @@ from urllib.parse import urlencode
 
 from console.actions import ACTIONS
 from console.pages import PAGES
+from jobs.store import JobFilter
 from model.approval import ApprovalRequest
+from model.job import JobState, new_job_id
 from model.principal import SCOPES, STREAMS_OPERATE, Principal
 from model.stream_options import StreamKind
 from model.stream_update import UpdateRequest, UpdateState
@@ -32,8 +34,12 @@ def find_places(yard: Yard) -> Iterator[str]:
     known = fill_yard(yard)
     yield "/sign-in"
     yield "/nowhere"
-    yield known["/backfills/{id}/dead-letters"].removesuffix("/dead-letters")
+    yield known["/jobs/{id}/dead-letters"].removesuffix("/dead-letters")
     yield f"/backfills/new?{urlencode({'source': 'orders', 'topic': 'replay', 'do': 'plan', **LAST_DAYS})}"
+    for kind in ("merge", "compaction", "update"):
+        (job,) = yard.api.store.list_jobs(JobFilter(kinds=(kind,)), limit=1)
+        yield f"/jobs/{job.id}"
+        yield f"/jobs/{job.id}/{'retry' if job.state.is_final else 'cancel'}"
     for path in (*(page.path for page in PAGES), *(action.path for action in ACTIONS)):
         place = known.get(path, path)
         for pattern, address in known.items():
@@ -54,6 +60,9 @@ def fill_yard(yard: Yard) -> dict[str, str]:
         update = store.create_update("backup", request, actor="key:ann")
         advance_update(store, update, UpdateState.WATCHING)
         past = run_backfill(yard)
+        tables = {"tables": ["archive", f"staging.{EVIL}"]}
+        compaction = store.insert(new_job_id("cp"), "compaction", tables, actor=EVIL, state=JobState.PAUSED)
+        store.change(compaction.id, actor="driver", what=EVIL, findings={"tables": {f"staging.{EVIL}": 7}})
         message = {"id": "m0", "at": _ingest_time(yard, "m0")}
         asked = ApprovalRequest(
             kind="stream",
@@ -69,12 +78,13 @@ def fill_yard(yard: Yard) -> dict[str, str]:
             "/topics/{topic}": "/topics/orders",
             "/topics/{topic}/message": f"/topics/orders/message?{urlencode(message)}",
             "/streams/{name}": "/streams/backup",
-            "/backfills/{id}": f"/backfills/{yard.failed}",
-            "/backfills/{id}/dead-letters": f"/backfills/{past}/dead-letters",
-            "/backfills/{id}/missing": f"/backfills/{past}/missing",
+            "/jobs/{id}": f"/jobs/{yard.failed}",
+            **{f"/jobs/{{id}}/{verb}": f"/jobs/{yard.running}/{verb}" for verb in ("resume", "rate", "cancel")},
+            "/jobs/{id}/dead-letters": f"/jobs/{past}/dead-letters",
+            "/jobs/{id}/missing": f"/jobs/{past}/missing",
             "/sources/{name}": "/sources/hooks",
             "/approvals/{id}": f"/approvals/{store.create_approval(asked).id}",
-            "/updates/{id}": f"/updates/{update.id}",
+            "/jobs/{id}/revert": f"/jobs/{update.id}/revert",
         }
     return yard.places
 

@@ -73,5 +73,5 @@ def test_the_keyboard_alone_goes_from_a_topic_to_a_launched_replay(yard, open_ta
     tab.page.wait_for_selector("#plan")
     tab.press_until("Launch: publish 30 messages")
     keys.press("Enter")
-    tab.page.wait_for_url("**/console/backfills/bf_*")
+    tab.page.wait_for_url("**/console/jobs/bf_*")
     assert yard.api.store.get(tab.page.url.rpartition("/")[2]).request["topic"] == "replay"

@@ -19,7 +19,7 @@ from model.principal import SCOPES
 from tests.archive import messages, write_commits
 from tests.console.yard import BIG, EVIL, Yard, make_yard, open_client, sign_in, token_of
 
-PAGES = ("", "/topics", "/topics/orders?show=page&step=minute", "/streams", "/streams/backup", "/backfills")
+PAGES = ("", "/topics", "/topics/orders?show=page&step=minute", "/streams", "/streams/backup", "/jobs")
 SECONDS = 20.0
 
 
@@ -91,7 +91,7 @@ def test_no_text_of_others_becomes_markup(yard: Yard, signed_in: httpx.Client, p
 
 
 def test_a_job_s_page_has_all_there_is_to_know_escaped(yard: Yard, signed_in: httpx.Client) -> None:
-    text = signed_in.get(f"/console/backfills/{yard.failed}").text
+    text = signed_in.get(f"/console/jobs/{yard.failed}").text
     for wanted in ("driver_died", "OPS-17", "_PARTITIONDATE = @day", "2026-01-01", "key:ann", "Retry ..."):
         assert wanted in text
     assert EVIL not in text
@@ -107,8 +107,8 @@ def test_a_key_without_the_scope_is_told_which_one(yard: Yard, browser: httpx.Cl
     sign_in(browser, yard.api.make_key("backfills.read", name="reader"))
     page = browser.get("/console/topics/orders?show=messages").text
     assert "This call needs the scope messages.read. key:reader does not have this scope." in page
-    assert "To change a backfill, you need the scope" in browser.get(f"/console/backfills/{yard.running}").text
-    answer = _act(browser, f"/console/backfills/{yard.running}/resume")
+    assert "To change a backfill, you need the scope" in browser.get(f"/console/jobs/{yard.running}").text
+    answer = _act(browser, f"/console/jobs/{yard.running}/resume")
     assert (answer.status_code, "backfills.run" in answer.text) == (403, True)
     assert yard.api.store.get(yard.running).state is JobState.PAUSED
 
@@ -151,7 +151,7 @@ def test_what_is_shared_is_shared_among_equal_rights_alone(yard: Yard, signed_in
         sign_in(other, key)
         pages = []
         for client in (signed_in, other):
-            with client.stream("GET", "/console/live/backfills") as live:
+            with client.stream("GET", "/console/live/jobs") as live:
                 pages.append(next(line for line in live.iter_lines() if line.startswith("data: ")))
     assert [yard.done in page for page in pages] == [True, False]
 
@@ -166,7 +166,7 @@ def test_a_sign_out_ends_the_session_for_everybody_who_has_its_cookie(yard: Yard
 
 
 def test_a_form_of_another_page_or_browser_does_nothing(yard: Yard, signed_in: httpx.Client) -> None:
-    path = f"/console/backfills/{yard.running}/resume"
+    path = f"/console/jobs/{yard.running}/resume"
     fields = {"form_token": token_of(signed_in.get(path)), "do": "perform"}
     foreign = (
         *({"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}, {"Origin": "null"}),
@@ -196,7 +196,7 @@ def test_a_form_that_does_not_arrive_is_answered_and_no_error_of_the_service(yar
 
 
 def test_what_is_dangerous_needs_the_name_typed_and_what_was_seen_to_be_true_still(yard, signed_in):
-    path = f"/console/backfills/{yard.running}/cancel"
+    path = f"/console/jobs/{yard.running}/cancel"
     page = signed_in.get(path).text
     assert "250 of 1,000 messages are published. 750 are not published yet." in page
     etag = re.search(r'name="etag" value="([^"]+)"', page)[1].replace("&#34;", '"')
@@ -218,7 +218,7 @@ def test_a_problem_of_the_api_is_shown_with_every_reason(yard: Yard, signed_in: 
 
 
 def test_a_rate_is_changed_as_its_page_showed_it_or_not_at_all(yard: Yard, signed_in: httpx.Client) -> None:
-    path, field = f"/console/backfills/{yard.running}/rate", "rate_limit_messages_per_second"
+    path, field = f"/console/jobs/{yard.running}/rate", "rate_limit_messages_per_second"
     with yard.api.client(yard.key) as client:
         client.patch(f"/jobs/{yard.running}", json={field: 1_234_567}).raise_for_status()
         page = signed_in.get(path)
@@ -236,7 +236,7 @@ def test_a_rate_is_changed_as_its_page_showed_it_or_not_at_all(yard: Yard, signe
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1e999", "many"])
 def test_a_rate_that_is_no_number_is_refused_in_words(yard: Yard, signed_in: httpx.Client, text: str) -> None:
-    answer = _act(signed_in, f"/console/backfills/{yard.running}/rate", rate=text)
+    answer = _act(signed_in, f"/console/jobs/{yard.running}/rate", rate=text)
     assert (answer.status_code, 'class="problem"' in answer.text) == (422, True)
     page = signed_in.get("/console/backfills/new?topic=orders")
     fields = {"form_token": token_of(page), "topic": "orders", "query": "SELECT 1", "canary": text}
@@ -256,7 +256,7 @@ def test_a_brushed_range_becomes_a_plan_and_a_plan_a_backfill(yard: Yard, signed
     assert "The backfill would publish 30 messages to replay" in planned.text, planned.text[-3000:]
     plan = re.search(r'name="plan_id" value="([^"]+)"', planned.text)[1]
     made = signed_in.post(path, data={**fields, "do": "perform", "plan_id": plan})
-    assert re.fullmatch(r"/console/backfills/bf_[0-9A-Z]{26}", made.headers["location"]), made.text[-3000:]
+    assert re.fullmatch(r"/console/jobs/bf_[0-9A-Z]{26}", made.headers["location"]), made.text[-3000:]
     job = yard.api.store.get(made.headers["location"].rpartition("/")[2])
     assert (job.request["topic"], job.plan_id) == ("replay", plan)
 
@@ -318,7 +318,7 @@ def test_a_topic_and_a_range_are_planned_and_launched_without_sql(yard: Yard, si
     plan = re.search(r'name="plan_id" value="([^"]+)"', planned)[1]
     fields["to"] = unescape(re.search(r'name="to" value="([^"]+)"', planned)[1])
     made = signed_in.post(path, data={**fields, "do": "perform", "plan_id": plan})
-    assert re.fullmatch(r"/console/backfills/bf_[0-9A-Z]{26}", made.headers["location"]), made.text[-3000:]
+    assert re.fullmatch(r"/console/jobs/bf_[0-9A-Z]{26}", made.headers["location"]), made.text[-3000:]
     narrow = {**fields, "source_attributes": "n=1", "where": "message_id = 'm1' OR message_id = 'm0'"}
     assert "would publish 1 message to replay" in signed_in.post(path, data={**narrow, "do": "plan"}).text
     for wrong, said in (
@@ -366,7 +366,7 @@ def test_an_address_with_a_time_at_the_calendar_s_end_or_none_is_answered(signed
 
 
 def test_live_updates_send_the_part_first_and_then_only_what_has_changed(yard, signed_in, monkeypatch):
-    with signed_in.stream("GET", f"/console/live/backfills/{yard.done}") as answer:
+    with signed_in.stream("GET", f"/console/live/jobs/{yard.done}") as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         lines, kinds = answer.iter_lines(), []
         for line in lines:

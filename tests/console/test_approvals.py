@@ -73,9 +73,9 @@ def test_a_large_backfill_is_approved_by_another_person_and_a_canary_goes_on(wor
     assert "key:ann wants to publish 5,000 messages to orders." in card
     assert EVIL not in card
     etag = re.search(r'name="etag" value="([^"]+)"', card)[1].replace("&#34;", '"')
-    stale = decide(bob, f"/backfills/{works.large}/approve", etag='"999"')
+    stale = decide(bob, f"/jobs/{works.large}/approve", etag='"999"')
     assert (stale.status_code, "job_changed" in stale.text) == (412, True)
-    approved = decide(bob, f"/backfills/{works.large}/approve", etag=etag)
+    approved = decide(bob, f"/jobs/{works.large}/approve", etag=etag)
     assert approved.headers.get("location") == "/console/approvals", approved.text[-2000:]
     assert works.api.store.get(works.large).approval["by"] == "key:bob"
     assert works.api.store.get(works.canary).state is JobState.PAUSED

@@ -20,7 +20,7 @@ def past(yard: Yard) -> str:
 
 
 def test_the_page_shows_rates_slices_and_reasons_as_the_api_has_them(yard, past, browser):
-    text = browser.get(f"/console/backfills/{past}").text
+    text = browser.get(f"/console/jobs/{past}").text
     with yard.api.client(yard.key) as client:
         intervals = client.get(f"/backfills/{past}/rates").json()["intervals"]
     chart = text.split('class="chart rates"')[1].split("</svg>")[0]
@@ -36,32 +36,32 @@ def test_the_page_shows_rates_slices_and_reasons_as_the_api_has_them(yard, past,
 
 
 def test_the_verdict_names_each_step_and_does_not_guess_one(past: str, browser: httpx.Client) -> None:
-    text = browser.get(f"/console/backfills/{past}").text
+    text = browser.get(f"/console/jobs/{past}").text
     steps = text.split('class="verdicts"')[1].split("</ol>")[0]
     assert [sign.strip() for sign in re.findall(r'class="sign[^"]*">([^<]+)<', steps)] == ["&ne;", "?", "?"]
     assert steps.count("unknown") >= 2
 
 
 def test_dead_letters_are_chosen_one_by_one_and_only_those_go_out_again(yard, past, browser):
-    page = browser.get(f"/console/backfills/{past}/dead-letters").text
+    page = browser.get(f"/console/jobs/{past}/dead-letters").text
     assert re.findall(r'name="rows" value="(\d+)"', page) == ["0", "2", "5"]
     assert EVIL not in page
-    chosen = browser.get(f"/console/backfills/{past}/retry?only=failed&rows=0&rows=5")
+    chosen = browser.get(f"/console/jobs/{past}/retry?only=failed&rows=0&rows=5")
     assert 'value="0,5"' in chosen.text
     fields = {"form_token": token_of(chosen), "do": "perform", "only": "failed", "rows": "zero"}
-    assert "Write the numbers of rows" in browser.post(f"/console/backfills/{past}/retry", data=fields).text
+    assert "Write the numbers of rows" in browser.post(f"/console/jobs/{past}/retry", data=fields).text
     # Another one to the same topic would be in its way.
     yard.api.store.move(yard.running, JobState.CANCELLED, actor="test")
     etag = unescape(re.search(r'name="etag" value="([^"]+)"', chosen.text)[1])
     fields |= {"rows": "0,5", "etag": etag}
-    answer = browser.post(f"/console/backfills/{past}/retry", data=fields)
-    assert answer.headers.get("location") == f"/console/backfills/{past}", answer.text[-3000:]
+    answer = browser.post(f"/console/jobs/{past}/retry", data=fields)
+    assert answer.headers.get("location") == f"/console/jobs/{past}", answer.text[-3000:]
     run = BackfillFolder(yard.api.home / "backfills" / past).read_specification()["run"]
     assert run == {"only": "failed", "rows": [0, 5]}
 
 
 def test_payloads_of_dead_letters_are_previewed_downloaded_and_hidden_without_the_scope(yard, browser, past):
-    path = f"/console/backfills/{past}/dead-letters"
+    path = f"/console/jobs/{past}/dead-letters"
     page = browser.get(path).text
     assert "9007199254740993" in page
     assert (BIG.decode() in page, str(escape(BIG.decode())) in page) == (False, True)
@@ -77,4 +77,4 @@ def test_payloads_of_dead_letters_are_previewed_downloaded_and_hidden_without_th
 
 
 def test_what_is_missing_is_refused_in_words_where_nobody_knows_it(past: str, browser: httpx.Client) -> None:
-    assert "staging_unknown" in browser.get(f"/console/backfills/{past}/missing").text
+    assert "staging_unknown" in browser.get(f"/console/jobs/{past}/missing").text

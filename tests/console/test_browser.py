@@ -17,7 +17,7 @@ def test_figures_change_without_a_reload_and_the_focus_stays(yard: Yard, open_ta
     tab = open_tab()
     with calm(tab):
         tab.sign_in(yard.key)
-        tab.open(f"/backfills/{yard.running}")
+        tab.open(f"/jobs/{yard.running}")
         assert "25 %" in tab.text()
         tab.page.evaluate("window.isTheSame = true")
         tab.page.focus("text=Resume ...")
@@ -77,7 +77,7 @@ def test_a_refused_scope_is_said_in_words(yard: Yard, open_tab: Callable[..., Ta
     tab.sign_in(yard.api.make_key("backfills.read", name="reader"))
     tab.open("/topics/orders?show=messages")
     assert "This call needs the scope messages.read. key:reader does not have this scope." in tab.text()
-    tab.open(f"/backfills/{yard.running}/resume")
+    tab.open(f"/jobs/{yard.running}/resume")
     tab.page.click("main button")
     assert "backfills.run" in tab.text()
     assert yard.api.store.get(yard.running).state is JobState.PAUSED
@@ -93,13 +93,13 @@ def test_the_keyboard_alone_signs_in_moves_about_and_acts(yard: Yard, open_tab: 
     keys.press("Tab")
     assert tab.page.evaluate("document.activeElement.className") == "skip"
     seen = []
-    while tab.page.evaluate("document.activeElement.textContent") != "Backfills":
+    while tab.page.evaluate("document.activeElement.textContent") != "Jobs":
         keys.press("Tab")
         seen.append(tab.page.evaluate("document.activeElement.textContent"))
         assert len(seen) < 20, seen
     keys.press("Enter")
-    tab.page.wait_for_url("**/console/backfills")
-    tab.open(f"/backfills/{yard.running}/cancel")
+    tab.page.wait_for_url("**/console/jobs")
+    tab.open(f"/jobs/{yard.running}/cancel")
     tab.page.wait_for_selector("button.danger:disabled")
     tab.page.focus("#typed")
     keys.type("orders")
@@ -135,7 +135,7 @@ def test_from_the_hole_to_the_launch_in_four_actions(yard: Yard, open_tab: Calla
         tab.page.go_forward()
         tab.page.wait_for_selector("#plan")
         tab.page.click("text=Launch: publish 30 messages")
-        tab.page.wait_for_url("**/console/backfills/bf_*")
+        tab.page.wait_for_url("**/console/jobs/bf_*")
     assert yard.api.store.get(tab.page.url.rpartition("/")[2]).request["topic"] == "replay"
 
 
@@ -159,7 +159,7 @@ def test_what_the_gate_finds_is_underlined_while_one_types_and_mended_by_a_click
 def test_a_time_is_copied_as_utc_in_whatever_zone_it_is_shown(yard: Yard, open_tab: Callable[..., Tab]) -> None:
     tab = open_tab()
     tab.sign_in(yard.key)
-    tab.open(f"/backfills/{yard.done}?zone=Asia%2FTokyo")
+    tab.open(f"/jobs/{yard.done}?zone=Asia%2FTokyo")
     shown, copied = tab.page.evaluate("""() => {
       const time = document.querySelector("dd time");
       const range = document.createRange();

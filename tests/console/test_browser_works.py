@@ -33,7 +33,7 @@ def test_chosen_dead_letters_are_planned_and_redriven(yard: Works, open_tab: Cal
         tab.page.wait_for_selector("button.danger:disabled")
         tab.page.fill("#typed", "hooks")
         tab.page.click("button.danger")
-        tab.page.wait_for_url("**/console/backfills/bf_*")
+        tab.page.wait_for_url("**/console/jobs/bf_*")
     job = yard.api.store.get(tab.page.url.rpartition("/")[2])
     assert len(job.request["parameters"]["message_ids"]["value"]) == 1
 

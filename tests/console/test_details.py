@@ -70,7 +70,7 @@ def test_two_dead_letters_are_ticked_and_the_retry_says_which(yard, past, open_t
     tab = open_tab(NARROW)
     tab.sign_in(yard.key)
     with calm(tab):
-        tab.open(f"/backfills/{past}")
+        tab.open(f"/jobs/{past}")
         tab.page.click("text=Show each message ...")
         tab.page.check("input[value='0']")
         tab.page.check("input[value='5']")
@@ -81,7 +81,7 @@ def test_two_dead_letters_are_ticked_and_the_retry_says_which(yard, past, open_t
 
 @pytest.mark.parametrize("of", ["a backfill", "a stream"])
 def test_the_log_follows_while_it_is_at_its_end(yard, past, open_tab, of):
-    place, log = f"/backfills/{past}", yard.api.home / "backfills" / past / "driver.log"
+    place, log = f"/jobs/{past}", yard.api.home / "backfills" / past / "driver.log"
     if of == "a stream":
         yard.api.store.launch_stream("backup", StreamKind.BACKUP, actor="key:ann")
         place, log = "/streams/backup?over=day", yard.api.home / "logs" / "backup.log"

@@ -70,7 +70,8 @@ def _hostile_places(yard: Yard) -> Iterator[str]:
     evil, name = urlencode({"show": "messages", "attribute": EVIL, **LAST_DAYS}), quote(TOPIC, safe="")
     yield f"/topics/{name}?{evil}"
     yield f"/topics/orders?{urlencode({'show': 'messages', 'zone': EVIL, **LAST_DAYS})}"
-    yield f"/backfills?{urlencode({'topic': EVIL, 'label': EVIL, 'since': EVIL})}"
+    yield f"/jobs?{urlencode({'topic': EVIL, 'label': EVIL, 'since': EVIL})}"
+    yield f"/jobs?{urlencode({'kind': EVIL, 'state': EVIL})}"
     yield f"/backfills/new?{urlencode({'source': TOPIC, 'message_id': EVIL, 'labels': EVIL, 'topic': EVIL})}"
     yield f"/streams/{name}"
     yield f"/sign-in?{urlencode({'return': LINK})}"
@@ -101,7 +102,7 @@ def test_no_text_of_others_runs_or_becomes_markup(yard: Yard, open_tab: Callable
 def test_nor_does_it_when_a_page_changes_by_itself_or_the_gate_answers(yard, open_tab):
     tab = open_tab()
     tab.sign_in(yard.key)
-    tab.open(f"/backfills/{yard.failed}")
+    tab.open(f"/jobs/{yard.failed}")
     tab.page.wait_for_selector("#as-of time")
     yard.api.store.set_progress(yard.failed, Progress(selected=4, published=2, failed=1).to_json())
     tab.page.wait_for_selector("text=50 %")

@@ -26,7 +26,7 @@ def test_an_open_page_goes_on_after_the_api_has_restarted_without_a_reload(tmp_p
                 url = f"{around.enter_context(alone(api.url)).base_url}/console"
             tab = Tab(context.new_page(), url)
             tab.sign_in(yard.key)
-            tab.open(f"/backfills/{yard.running}")
+            tab.open(f"/jobs/{yard.running}")
             tab.page.wait_for_selector("#as-of time")
             assert "25 %" in tab.text()
             tab.page.evaluate("window.isTheSame = true")

@@ -28,7 +28,7 @@ from tests.console.yard import Yard, make_yard
 from tests.slowness import slowness
 
 TOPICS, JOBS, DAYS = 300, 10_000, 14
-PAGES = ("", "/topics", "/topics?by=day&of=bytes", "/backfills", "/streams")
+PAGES = ("", "/topics", "/topics?by=day&of=bytes", "/jobs", "/streams")
 # CPU time doubles where the other core's work shares caches: the goals are half of these.
 PAGE_SECONDS, FIRST_SECONDS = 2.0, 4.0
 # Of one refresh of an open page: calls of the API, and bytes to the browser where it has changed and where not.
@@ -143,7 +143,7 @@ def test_a_page_of_a_large_deployment_is_ready_soon(browser: httpx.Client, calls
     assert calls.total() <= CALLS + 1, calls
 
 
-@pytest.mark.parametrize("page", ["", "/topics", "/backfills", "/streams", "/streams/backup"])
+@pytest.mark.parametrize("page", ["", "/topics", "/jobs", "/streams", "/streams/backup"])
 def test_a_refresh_makes_few_calls_and_sends_nothing_where_nothing_has_changed(yard, browser, calls, page):
     with browser.stream("GET", f"/live{page}") as answer:
         lines = answer.iter_lines()
@@ -153,7 +153,7 @@ def test_a_refresh_makes_few_calls_and_sends_nothing_where_nothing_has_changed(y
         assert len(first.encode()) <= CHANGED_BYTES
         # And the session, when the page is opened and at each refresh.
         assert made <= CALLS + 2, calls
-        if page == "/backfills":
+        if page == "/jobs":
             second = next(line for line in lines if line.startswith("data: "))
             assert len(second) <= TICK_BYTES
             assert calls.total() - made <= CALLS + 1

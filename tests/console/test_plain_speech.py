@@ -43,6 +43,10 @@ def test_a_range_that_is_none_is_refused_and_stays_as_it_was_written(browser, qu
         "/topics/orders?step=week",
         "/streams/backup?over=year",
         "/approvals?state=MAYBE",
+        "/jobs?kind=dream",
+        "/jobs?state=running",
+        "/jobs?since=yesterday",
+        "/jobs?label=team",
         "/streams?zone=Nowhere/Atlantis",
         "/sources/orders/redrive?since=yesterday",
         "/sources/orders/dead-letters?code=x&since=yesterday",
@@ -58,10 +62,14 @@ def test_what_a_link_says_is_refused_where_it_is_none_of_the_choices(browser: ht
 @pytest.mark.parametrize(
     "path",
     [
+        "/jobs/{job}",
+        "/jobs/{job}/dead-letters",
+        "/jobs/{job}/missing",
+        "/jobs/{job}/cancel",
+        "/jobs/mg_01K0ABCDEFGHJKMNPQRSTVWXYZ",
+        "/jobs/cp_01K0ABCDEFGHJKMNPQRSTVWXYZ/retry",
+        "/jobs/nothing",
         "/backfills/{job}",
-        "/backfills/{job}/dead-letters",
-        "/backfills/{job}/missing",
-        "/backfills/{job}/cancel",
         "/streams/nothing",
         "/sources/nothing",
         "/topics/nothing",
@@ -92,6 +100,6 @@ def test_a_revert_is_offered_only_where_it_is_possible(yard, browser, verdict, s
     yard.api.store.set_verification(
         job, found, actor="refeed", epoch=yard.api.store.get(job).epoch, again_seconds=None
     )
-    page = browser.get(f"/backfills/{job}").text
-    assert (f"/console/backfills/{job}/revert" in page) is (said is None)
+    page = browser.get(f"/jobs/{job}").text
+    assert (f"/console/jobs/{job}/revert" in page) is (said is None)
     assert said is None or said in page

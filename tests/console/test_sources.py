@@ -88,7 +88,7 @@ def test_all_of_a_reason_are_redriven_as_planned_once_the_topic_is_typed(works: 
     other = {**sent, "typed": "hooks", "request": sent["request"].replace("wrong_type", "not_json")}
     assert (ann.post(path, data=other).status_code, works.api.store.list_active("backfill")[2:]) == (409, [])
     made = ann.post(path, data={**sent, "typed": "hooks"})
-    assert made.headers.get("location", "").startswith("/console/backfills/bf_"), made.text[-3000:]
+    assert made.headers.get("location", "").startswith("/console/jobs/bf_"), made.text[-3000:]
     job = works.api.store.get(made.headers["location"].rpartition("/")[2])
     assert (job.plan_id, job.request["parameters"]["codes"]["value"]) == (fields["plan_id"], ["wrong_type"])
     assert job.request["description"] == "Dead letters of hooks."
