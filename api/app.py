@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import Final
 
 import structlog
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -24,6 +24,7 @@ from api.routes_audit import router as audit
 from api.server import MAX_HEAD_BYTES
 from api.state import AppState, OpenApp, Services, put_state
 from api.swagger import router as swagger
+from api.unknown_parameters import refuse_unknown_parameters
 from inventory.streams import StreamInfo
 from model.errors import RefeedError
 from model.settings import Settings
@@ -88,7 +89,7 @@ def make_app(settings: Settings, open_services: OpenServices) -> FastAPI:
     app.add_middleware(AnswerCounter, metrics=state.metrics)
     install_problem_handlers(app)
     app.include_router(router)
-    app.include_router(audit)
+    app.include_router(audit, dependencies=[Depends(refuse_unknown_parameters)])
     app.include_router(swagger)
     install_openapi(app)
     return app

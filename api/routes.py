@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from anyio import to_thread
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import PlainTextResponse
 from starlette.exceptions import HTTPException
 
@@ -34,6 +34,7 @@ from api.routes_updates import router as updates
 from api.routes_volumes import router as volumes
 from api.schemas import Health, Root
 from api.state import state_of
+from api.unknown_parameters import refuse_unknown_parameters
 
 router: Final = APIRouter()
 _HERE: Final = Path(__file__).parent
@@ -133,4 +134,4 @@ for part in (
     rollouts,
     sources,
 ):
-    router.include_router(part)
+    router.include_router(part, dependencies=[Depends(refuse_unknown_parameters)])

@@ -140,7 +140,7 @@ class ApiConnection:
 
     def stream_log(self, path: str, *, tail_bytes: int, follow: bool) -> Iterator[str]:
         """Yield the end of a log and, to follow it, what is written from now on until it ends."""
-        params = {"tail": str(tail_bytes), "follow": str(follow).lower()}
+        params = {"tail": str(tail_bytes)} | ({"follow": "true"} if follow else {})
         timeout = httpx.Timeout(_TIMEOUT_SECONDS, read=None if follow else _TIMEOUT_SECONDS)
         try:
             log = self._client.stream("GET", path, params=params, timeout=timeout, headers=self._headers)

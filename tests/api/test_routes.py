@@ -1,6 +1,7 @@
 """Every route over real sockets: statuses, headers, bodies, streams."""
 
 import base64
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,6 +9,7 @@ import httpx
 import pytest
 
 from tests.api.backfills import api, assert_problem, body, end, paused
+from tests.document import openapi_document
 
 __all__ = ["api"]
 
@@ -145,6 +147,27 @@ def test_lists_are_filtered_ordered_and_paged(client: httpx.Client) -> None:
 def test_a_parameter_of_a_list_that_is_wrong_is_named(client, path, params, pointer):
     problem = assert_problem(client.get(path, params=params), 422, "request_invalid")
     assert [error["pointer"] for error in problem["errors"]] == [pointer]
+
+
+@pytest.mark.parametrize(
+    "path", sorted(path for path, methods in openapi_document()["paths"].items() if "get" in methods)
+)
+def test_a_parameter_that_an_operation_lacks_is_refused(client: httpx.Client, path: str) -> None:
+    answer = client.get(re.sub(r"\{[a-z_]+\}", "x", path), params={"page_sise": "5"})
+    if path in {"/", "/healthz", "/readyz", "/metrics"}:
+        assert answer.status_code == 200, "probes and scrapers may send what they like"
+    else:
+        problem = assert_problem(answer, 422, "request_invalid")
+        assert ("field_extra_forbidden", "query:page_sise") in {
+            (each["code"], each["pointer"]) for each in problem["errors"]
+        }
+
+
+def test_a_mistyped_parameter_of_a_create_creates_nothing(client: httpx.Client) -> None:
+    before = client.get("/jobs").json()["jobs"]
+    answer = client.post("/backfills", params={"validate_onyl": "true"}, json=body())
+    assert_problem(answer, 422, "request_invalid")
+    assert client.get("/jobs").json()["jobs"] == before
 
 
 def test_a_change_is_made_once_and_only_to_what_was_read(client: httpx.Client) -> None:
