@@ -242,7 +242,7 @@ def test_a_watch_and_a_followed_log_tell_it_all_and_end_with_the_backfill(office
 
 
 def test_the_terminal_is_refused_without_a_key(office: Office) -> None:
-    with office.terminal("list", key=None) as stranger:
+    with office.terminal("get", "backfills", key=None) as stranger:
         shown, said = stranger.communicate(timeout=60)
 
     assert (stranger.returncode, shown) == (4, "")

@@ -187,11 +187,11 @@ class Office(House):
 
     @contextmanager
     def terminal(self, *arguments: str, key: str | None = "ann") -> Iterator[subprocess.Popen[str]]:
-        """Run ``refeed backfill`` against the API, with ann's key or without any."""
+        """Run ``refeed`` against the API, with ann's key or without any."""
         environment = {**self.environment, "REFEED_API_URL": str(self.client.base_url)}
         if key is not None:
             environment["REFEED_API_KEY"] = self.key
-        command = [sys.executable, "-m", "cli.main", "backfill", *arguments]
+        command = [sys.executable, "-m", "cli.main", *arguments]
         with subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:
