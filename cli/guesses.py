@@ -46,7 +46,7 @@ GUESSES: Final[Mapping[str, str]] = {
     "updates": "refeed get updates --stream NAME",
     **{
         kinds: f"refeed get {kinds}"
-        for kinds in "jobs streams topics schedules snapshots backfills merges approvals templates".split()  # noqa: SIM905
+        for kinds in "jobs streams topics sources schedules snapshots backfills merges approvals templates".split()  # noqa: SIM905
     },
     "topic": "refeed histogram TOPIC",
     "replay": "refeed backfill TOPIC --from 02:00 --to 03:00",
@@ -69,7 +69,6 @@ GUESSES: Final[Mapping[str, str]] = {
     "run": "refeed run-now SCHEDULE",
     "change": "refeed set OBJECT",
     "check": "refeed sql check",
-    "sources": "refeed registry check",
     "compact": "refeed lake compact",
 }
 

@@ -3,15 +3,20 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
+from backfill.plan.request import BackfillRequest
 from cli.backfill_view import backfill_lines, whole_backfill_lines
 from cli.backfill_watch import watch_live
 from cli.objects import Act, ObjectKind
 from cli.terminal import err, print_found, print_json, render_leaving, render_table
+from model.declaration import declared_fields, json_name
 from model.job import JobState
+from reporting.request import MergeCreate
 
 if TYPE_CHECKING:
     from client.api import RefeedApi
+    from client.jobs import KindCalls
 
 Cells = Callable[[Mapping[str, Any]], Sequence[str]]
 _PENDING: Final = "-"
@@ -28,6 +33,21 @@ def _fetch(kind: str, plural: str) -> "Callable[[RefeedApi, Mapping[str, Any]], 
 
 def _act(verb: str) -> Act:
     return lambda api, job_id, body: api.jobs.act(job_id, verb, body)
+
+
+def _rerun(declaration: type, kind: "Callable[[RefeedApi], KindCalls]") -> Act:
+    """Return what creates a job with the request of an ended one, which it gets as its body."""
+
+    def create(api: "RefeedApi", _: str, ended: Mapping[str, Any] | None) -> dict[str, Any]:
+        assert ended is not None
+        names = [json_name(each.name) for each in declared_fields(declaration) if each.name != "plan_id"]
+        request = {name: ended[name] for name in names if ended.get(name) is not None}
+        if ended.get("canary") is not None:
+            # A backfill that went on after its canary has none any more.
+            request["canary_messages"] = ended["canary"]["messages"]
+        return kind(api).create(request, idempotency_key=str(uuid4()))
+
+    return create
 
 
 def list_table(name: str, columns: Sequence[str], cells: Cells) -> Callable[[Mapping[str, Any]], list[str]]:
@@ -106,7 +126,10 @@ BACKFILL: Final = ObjectKind(
     read=lambda api, job_id: api.jobs.read(job_id),
     lines=backfill_lines,
     whole_lines=whole_backfill_lines,
-    acts={verb: _act(verb) for verb in ("pause", "resume", "cancel", "retry", "approve", "revert")},
+    acts={
+        **{verb: _act(verb) for verb in ("pause", "resume", "cancel", "retry", "approve", "revert")},
+        "rerun": _rerun(BackfillRequest, lambda api: api.backfills),
+    },
     verbs=("logs", "figures", "set"),
     follow=lambda api, found: watch_live(api, found["id"]),
 )
@@ -119,7 +142,10 @@ MERGE: Final = ObjectKind(
     table=_table("merges", ("source", "merged / sources"), _merge_cells),
     read=lambda api, job_id: api.jobs.read(job_id),
     lines=merge_lines,
-    acts={verb: _act(verb) for verb in ("cancel", "retry")},
+    acts={
+        **{verb: _act(verb) for verb in ("cancel", "retry")},
+        "rerun": _rerun(MergeCreate, lambda api: api.merges),
+    },
     verbs=("logs",),
     follow=lambda api, found: watch_job(api, found, _merge_progress),
 )

@@ -10,6 +10,7 @@ from cli.objects import ObjectKinds
 from cli.rollout import ROLLOUT
 from cli.schedule import SCHEDULE
 from cli.snapshot import SNAPSHOT
+from cli.source import SOURCE
 from cli.stream import STREAM
 from cli.template import TEMPLATE
 from cli.update import UPDATE
@@ -27,6 +28,7 @@ KINDS: Final = ObjectKinds(
         SNAPSHOT,
         APPROVAL,
         TOPIC,
+        SOURCE,
         MANIFEST,
         TEMPLATE,
     )

@@ -1,4 +1,4 @@
-"""``refeed pause``, ``resume``, ``cancel``, ``retry``, ``revert``, ``approve``, ``reject`` and ``set``."""
+"""``refeed pause``, ``cancel``, ``retry``, ``revert``, ``approve``, ``set``, and what else steers objects."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,11 +11,13 @@ from cli.api import open_api
 from cli.approval import end_if_held
 from cli.flags import flag_of, read_given, takes_fields
 from cli.kinds import KINDS
-from cli.options import JsonOption, ObjectArgument, WatchOption
+from cli.options import JsonOption, ObjectArgument, WatchOption, YesOption
 from cli.stream import CHANGEABLE as STREAM_FLAGS
 from cli.stream import StreamFlags
+from cli.terminal import confirm
 from cli.update import UPDATE
 from model.errors import InputError
+from model.job import JobState
 from model.stream_update import UpdateState
 
 _RATE: Final = "rate_limit_messages_per_second"
@@ -77,6 +79,25 @@ def retry(
     given = {"only": only, "code": code, "rows": row}
     body = {field: value for field, value in given.items() if value is not None}
     _act("retry", name, body or None, watch=watch, as_json=as_json)
+
+
+def rerun(
+    name: ObjectArgument, yes: YesOption = False, watch: WatchOption = False, as_json: JsonOption = False
+) -> None:
+    """Create a backfill or a merge with the same request as one that has ended.
+
+    A backfill runs its query again, and publishes the messages that it selects now. To publish only messages that
+    are not published yet, use 'refeed retry'.
+    """
+    with open_api() as api:
+        kind, object_id = KINDS.find(api, name, "rerun")
+        assert kind.read is not None
+        ended = kind.read(api, object_id)
+        if not JobState(ended["state"]).is_final:
+            raise InputError(f"{object_id} is {ended['state']}. 'refeed rerun' works on jobs that have ended.")
+        if kind.name == "backfill" and not yes:
+            confirm(f"Run the query of {object_id} again, and publish its messages to {ended['topic']}?")
+        kind.finish(api, kind.acts["rerun"](api, object_id, ended), watch=watch, as_json=as_json)
 
 
 def revert(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:

@@ -315,23 +315,27 @@ def assert_ran_now(night: Night) -> None:
 
 
 def test_run_last_nights_merge_again_by_command(night: Night, failed_merge: str, terminal: Terminal) -> None:
-    """``refeed run-now`` runs a schedule's job now; ``refeed retry`` continues the one that failed."""
+    """Three ways of one command each: run the schedule, retry what failed, rerun what ended."""
     terminal("run-now", SCHEDULE)
     assert_ran_now(night)
     terminal("retry", failed_merge, "--watch")
     assert night.store.get(failed_merge).state is JobState.SUCCEEDED
     assert (ANN, "FAILED -> PENDING") in night.actors(failed_merge), night.actors(failed_merge)
-    assert terminal.steps == 2
+    again = terminal.read("rerun", failed_merge, "--watch")
+    assert (again["id"] != failed_merge, again["source"], again["state"]) == (True, "orders", "SUCCEEDED")
+    assert terminal.steps == 3
 
 
 def test_run_last_nights_merge_again_by_http(night: Night, failed_merge: str, wire: Wire) -> None:
-    """One call runs the schedule now; another one continues the merge that failed."""
+    """One call runs the schedule now, one continues the merge that failed, and one makes another merge."""
     wire("POST", f"/schedules/{SCHEDULE}:run")
     assert_ran_now(night)
     wire("POST", f"/jobs/{failed_merge}:retry")
     wire.follow(f"/jobs/{failed_merge}", ENDED)
     assert night.store.get(failed_merge).state is JobState.SUCCEEDED
-    assert wire.steps == 3
+    again = wire("POST", "/merges", json={"source": "orders"})
+    assert wire.follow(f"/jobs/{again['id']}", ENDED)["created_by"] == ANN
+    assert wire.steps == 5
 
 
 # Messages that failed, again

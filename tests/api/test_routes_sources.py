@@ -5,6 +5,9 @@ from typing import Any
 
 from pipeline.registry import Registry
 from streams.status import StatusFile
+from tests.api.terminal import Refeed, refeed
+
+__all__ = ["refeed"]
 
 SOURCES = b"sources: {hooks: {topic: hooks, schema: inferred}, odd: {topic: odd, schema: inferred, message: m}}"
 
@@ -32,3 +35,23 @@ def test_sources_are_listed_and_shown_with_their_counts(start_api: Callable[...,
     assert (unknown.status_code, unknown.json()["code"]) == (404, "source_not_found")
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "query:from")
     assert (versions.status_code, versions.json()["code"]) == (422, "request_invalid")
+
+
+def test_the_terminal_lists_sources_and_shows_one(api: Any, refeed: Refeed) -> None:
+    assert "The registry has no sources." in refeed("get", "sources")[1]
+    Registry(str(api.home / "registry")).publish({"sources.yaml": SOURCES})
+    path = api.home / "streams" / "pipeline-default" / "status.json"
+    path.parent.mkdir(parents=True)
+    counts = {"hooks": {"rows": {"staged": 3}, "unknown": {"a.b": 2}, "refused": {"wrong_type": 4}}}
+    StatusFile(path).write(state="running", sources=counts)
+    code, listed, _ = refeed("get", "sources")
+    hooks = next(line for line in listed.splitlines() if line.startswith("hooks"))
+    assert (code, hooks.split()) == (0, ["hooks", "hooks", "default", "0", "3", "4", "-"])
+    assert "odd: " in listed, "its fault is named"
+    code, shown, _ = refeed("describe", "source/hooks")
+    assert (code, "schema: inferred" in shown) == (0, True)
+    assert "unknown fields: a.b, 2 times" in shown
+    assert "refused: wrong_type, 4 times" in shown
+    assert "fault: " in refeed("describe", "source/odd")[1]
+    code, _, said = refeed("describe", "source/hoks")
+    assert (code, "source_not_found" in said) == (4, True)

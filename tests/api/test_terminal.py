@@ -9,8 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from backfill.plan.request import BackfillRequest
 from connectors.lake.archive import LakeArchive
 from model.archive import Attempt
+from model.declaration import declared_fields
 from tests.api.terminal import Refeed, refeed
 
 __all__ = ["refeed"]
@@ -102,3 +104,31 @@ def test_a_backfill_is_made_looked_at_steered_and_ended(backfill, refeed):
     for verb in ("resume", "approve", "revert"):
         assert refeed(verb, made["id"])[0] == 4
     assert refeed("retry", made["id"], "--json")[0] == 0
+
+
+def test_an_ended_backfill_runs_again_with_the_same_request(backfill, refeed):
+    options = ("--canary", "5", "--label", "team=shop", "--rate-limit", "9", "--add-attribute", "a=b")
+    _, shown, _ = backfill("create", QUERY, "--topic", "steered", "-p", DAY, *options, "--start-paused", "--json")
+    first = json.loads(shown)
+    code, _, said = refeed("rerun", first["id"], "--yes")
+    assert (code, "is PAUSED" in said) == (2, True)
+    assert refeed("cancel", first["id"])[0] == 0
+    code, shown, said = refeed("rerun", first["id"][:-1], "--yes", "--json")
+    assert code == 0, said
+    again = json.loads(shown)
+    assert (again["id"] != first["id"], again["state"]) == (True, "PAUSED")
+    names = [each.name for each in declared_fields(BackfillRequest)]
+    assert {name: again[name] for name in names} == {name: first[name] for name in names}
+    assert refeed("cancel", again["id"])[0] == 0
+
+
+def test_a_backfill_that_went_on_after_its_canary_runs_again_with_it(backfill, refeed):
+    options = ("--topic", "replay", "-p", DAY, "--canary", "5", "--start-paused", "--json")
+    code, shown, said = backfill("create", QUERY, *options)
+    assert code == 0, said
+    first = json.loads(shown)
+    assert refeed("resume", first["id"])[0] == 0
+    refeed("cancel", first["id"], "--watch")
+    code, shown, said = refeed("rerun", first["id"], "--yes", "--json")
+    assert (code, json.loads(shown)["canary"]["messages"]) == (0, 5), said
+    assert refeed("cancel", json.loads(shown)["id"])[0] == 0

@@ -91,7 +91,7 @@ def test_the_beginning_of_an_id_is_enough_where_no_other_id_begins_so(refeed: Re
             ("cancel", "backup"),
             "'backup' is not the id of an object. To name an object by its kind, write stream/backup.",
         ),
-        (("describe", "strem/backup"), "write stream/backup, schedule/backup or template/backup."),
+        (("describe", "strem/backup"), "write stream/backup, schedule/backup, source/backup or template/backup."),
         (("retry", SECOND, "--only", "failed"), "work only with a backfill"),
         (("set", SECOND, "--rate-limit", "5"), "'refeed set' works on streams and backfills."),
         (("set", "stream/backup", "--rate-limit", "5"), "Of a stream you can change --batch-seconds"),

@@ -1,0 +1,78 @@
+"""Sources of the registry as commands show them: from the topic to staging and reporting."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from cli.moments import UNKNOWN, render_count, render_minute
+from cli.objects import ObjectKind
+from cli.terminal import render_figures
+
+_NONE: Final = "-"
+
+
+def _table(found: Mapping[str, Any]) -> Iterator[str]:
+    if not found["sources"]:
+        yield "The registry has no sources. 'refeed registry publish FILES' adds sources."
+        return
+    rows = [
+        [
+            each["name"],
+            each["topic"] or _NONE,
+            each["group"] or _NONE,
+            _archived(each),
+            _NONE if each["staged"] is None else f"{each['staged']['rows']:,}",
+            _NONE if each["staged"] is None else f"{each['staged']['refused']['total']:,}",
+            _merged(each),
+        ]
+        for each in found["sources"]
+    ]
+    columns = ["source", "topic", "group", "archived in a day", "staged", "dead letters", "last merge"]
+    yield from render_figures(columns, rows, left=3)
+    for each in found["sources"]:
+        if each["fault"] is not None:
+            yield f"{each['name']}: {each['fault']['code']}: {each['fault']['message']}"
+
+
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{found['name']}, a source of the topic {found['topic'] or UNKNOWN}"
+    schema = "inferred" if found["is_inferred"] else found["message"] or UNKNOWN
+    for label, text in (
+        ("group", found["group"]),
+        ("subscription", found["subscription"]),
+        ("schema", schema),
+        ("key", ", ".join(found["key"] or ())),
+        ("staging", ", ".join(found["tables"] or ())),
+        ("reporting", found["reporting"]),
+        ("published to", found["publish"]),
+        ("archived", f"{_archived(found)} messages in the last day"),
+        ("last merge", _merged(found)),
+    ):
+        if text:
+            yield f"  {label}: {text}"
+    staged = found["staged"]
+    if staged is not None:
+        yield f"  staged: {staged['rows']:,} rows since {render_minute(staged['since'])}"
+        for name in ("unknown_fields", "missing_fields", "refused"):
+            for each in staged[name]["largest"]:
+                yield f"  {name.replace('_', ' ')}: {each['what']}, {each['count']:,} times"
+    if found["fault"] is not None:
+        yield f"  fault: {found['fault']['code']}: {found['fault']['message']}"
+
+
+def _archived(source: Mapping[str, Any]) -> str:
+    return _NONE if source["archived"] is None else render_count(source["archived"]["messages"])
+
+
+def _merged(source: Mapping[str, Any]) -> str:
+    merged = source["merged"]
+    return _NONE if merged is None else f"{merged['state']} {render_minute(merged['finished_at'])}"
+
+
+SOURCE: Final = ObjectKind(
+    name="source",
+    plural="sources",
+    fetch=lambda api, _: api.list_sources(),
+    table=_table,
+    read=lambda api, name: api.read_source(name),
+    lines=_lines,
+)
