@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Final, TypeVar
 
 from fastapi import Query
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from api.schemas import Since
 from api.schemas_jobs import JobKindName
@@ -37,12 +37,7 @@ def _check_label(text: str) -> str:
 
 
 class KindListParameters(BaseModel):
-    """Parameters of a list of jobs of one kind.
-
-    An unknown one is refused: a list without a filter that was asked for would show too much.
-    """
-
-    model_config = ConfigDict(extra="forbid")
+    """Parameters of a list of jobs of one kind."""
 
     page_size: int = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE)
     page_token: str | None = Field(
