@@ -19,6 +19,7 @@ from console.effects import (
 from console.forms import Action, ActionPage, FormField, form_fault, parse_number, path_after
 from console.jobs import VERBS, describe_job, find_verbs, scope_of
 from console.new_backfill import describe_new_backfill, launch_backfill
+from console.schedules import SCHEDULE_ACTIONS
 from console.sources import SOURCE_ACTIONS
 from console.visit import Visit, problem_of
 from model.errors import RequestRefusedError
@@ -261,6 +262,25 @@ def _roll_back(visit: Visit, fields: Mapping[str, str]) -> str:
     return _stream_result(name, asked)
 
 
+def _describe_delete(visit: Visit, _: Mapping[str, str]) -> ActionPage:
+    found = visit.api.read_snapshot(visit.path_params["id"])
+    return ActionPage(
+        title=f"Delete the snapshot of {found['stream']}",
+        effects=(
+            f"The snapshot {found['id']} is {found['state']}. It was taken: {found['taken_at'] or 'not yet'}.",
+            "The snapshot goes with its files and its Pub/Sub snapshots.",
+            "The stream can't be rolled back to this snapshot any more. The stream itself does not change.",
+        ),
+        button="Delete the snapshot",
+        back=_stream_path(found["stream"]),
+        typed=found["stream"],
+    )
+
+
+def _delete(visit: Visit, _: Mapping[str, str]) -> str:
+    return _stream_path(visit.api.delete_snapshot(visit.path_params["id"])["stream"])
+
+
 def _describe_update(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     known = [each["name"] for each in visit.api.list_releases()["releases"]]
     release = given.get("release")
@@ -320,11 +340,13 @@ ACTIONS: Final = (
     _job_action("retry", retry_effects, fields=_retry_fields, body=_retry_body),
     _job_action("rate", _rate_effects, fields=_rate_fields, body=_rate_body),
     *APPROVAL_ACTIONS,
+    *SCHEDULE_ACTIONS,
     *SOURCE_ACTIONS,
     *ATTACH_ACTIONS,
     Action("/streams/{name}/drain", STREAMS_OPERATE, _describe_drain, _drain),
     Action("/streams/{name}/cancel", STREAMS_OPERATE, _describe_cancel, _cancel),
     Action("/streams/{name}/snapshot", STREAMS_OPERATE, _describe_snapshot, _snapshot),
     Action("/streams/{name}/rollback", STREAMS_OPERATE, _describe_rollback, _roll_back),
+    Action("/snapshots/{id}/delete", STREAMS_OPERATE, _describe_delete, _delete),
     Action("/streams/{name}/update", STREAMS_OPERATE, _describe_update, _update),
 )

@@ -20,7 +20,8 @@ _FEW_CHANGES: Final = 15
 _MANY_CHANGES: Final = 500
 # Things that have a page here; a manifest and a key have none.
 _COLLECTIONS: Final = {
-    **dict.fromkeys(("backfill", "merge", "compaction", "restore"), "jobs"),
+    **dict.fromkeys(("backfill", "merge", "compaction", "restore", "rollout"), "jobs"),
+    "schedule": "schedules",
     "stream": "streams",
     "update": "streams",
     "approval": "approvals",
@@ -103,8 +104,7 @@ def path_of(resource: str, name: str, since: str | None = None) -> str | None:
     """
     collection = _COLLECTIONS.get(resource)
     if collection is None:
-        # A rollout is a stream's; the streams say how they are.
-        return "/streams" if resource == "rollout" else None
+        return None
     path = f"/{collection}/{quote(name, safe='')}"
     if resource != "topic" or since is None:
         return path

@@ -9,6 +9,7 @@ from console.backfill import read_letters, read_missing
 from console.home import read_home, read_lines
 from console.jobs import read_job, read_jobs
 from console.messages import read_message
+from console.schedules import read_schedule, read_schedules
 from console.sources import read_source, read_source_letters, read_sources
 from console.stream import read_stream
 from console.topic import read_topic, read_topics
@@ -52,6 +53,8 @@ PAGES: Final = (
     Page("/topics/{topic}/message", "topics", "message_live.html", read_message, None),
     Page("/streams", "streams", "streams_live.html", _read_streams),
     Page("/streams/{name}", "streams", "stream_live.html", read_stream),
+    Page("/schedules", "schedules", "schedules_live.html", read_schedules),
+    Page("/schedules/{name}", "schedules", "schedule_live.html", read_schedule),
     Page("/sources", "sources", "sources_live.html", read_sources, 60.0),
     # What these two read costs queries, as a topic's own page does.
     Page("/sources/{name}", "sources", "source_live.html", read_source, None),

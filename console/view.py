@@ -27,7 +27,7 @@ ZONES: Final = (
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _KILO: Final = 1000.0
 _TEN: Final = 10
-_GOOD: Final = frozenset({"RUNNING", "SUCCEEDED", "complete", "done", "COMPLETED", "STABLE", "merged"})
+_GOOD: Final = frozenset({"RUNNING", "SUCCEEDED", "complete", "done", "COMPLETED", "STABLE", "ACTIVE", "merged"})
 _BAD: Final = frozenset({"FAILED", "NOT_REPORTING", "incomplete", "failed"})
 _FEW_VALUES: Final = 5
 # Fields of the API whose labels here are other words than their names.

@@ -1,5 +1,6 @@
 """Every page of the console at an address that shows something."""
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
@@ -15,6 +16,7 @@ from model.stream_update import UpdateRequest, UpdateState
 from tests.console.past import run_backfill
 from tests.console.works import fill_sources
 from tests.console.yard import EVIL, Yard
+from tests.contract.test_job_store_snapshots import complete
 from tests.worlds.update_jobs import advance_update
 
 LAST_DAYS = {
@@ -83,10 +85,27 @@ def fill_yard(yard: Yard) -> dict[str, str]:
             "/jobs/{id}/dead-letters": f"/jobs/{past}/dead-letters",
             "/jobs/{id}/missing": f"/jobs/{past}/missing",
             "/sources/{name}": "/sources/hooks",
+            "/snapshots/{id}": f"/snapshots/{complete(store).id}",
+            "/schedules/{name}": f"/schedules/{apply_schedule(yard)}",
             "/approvals/{id}": f"/approvals/{store.create_approval(asked).id}",
             "/jobs/{id}/revert": f"/jobs/{update.id}/revert",
         }
     return yard.places
+
+
+def apply_schedule(yard: Yard) -> str:
+    """Apply a schedule whose slot is at the beginning of a year, and return its name."""
+    manifest = {
+        "kind": "Schedule",
+        "name": "yearly",
+        "description": f"Once a year {EVIL}",
+        "cron": "15 0 1 1 *",
+        "time_zone": "Europe/Stockholm",
+        "job": {"kind": "snapshot", "request": {"stream": "backup"}},
+    }
+    with yard.api.client(yard.key) as client:
+        client.put("/manifests/yearly", content=json.dumps(manifest)).raise_for_status()
+    return "yearly"
 
 
 def _ingest_time(yard: Yard, message_id: str) -> str:

@@ -19,7 +19,15 @@ from model.principal import SCOPES
 from tests.archive import messages, write_commits
 from tests.console.yard import BIG, EVIL, Yard, make_yard, open_client, sign_in, token_of
 
-PAGES = ("", "/topics", "/topics/orders?show=page&step=minute", "/streams", "/streams/backup", "/jobs")
+PAGES = (
+    "",
+    "/topics",
+    "/topics/orders?show=page&step=minute",
+    "/streams",
+    "/streams/backup",
+    "/jobs",
+    "/schedules",
+)
 SECONDS = 20.0
 
 

@@ -78,3 +78,23 @@ def test_a_rollback_and_an_update_are_for_the_stream_as_their_page_showed_it(yar
     assert (answer.status_code, "stream_changed" in answer.text) == (412, True)
     assert yard.api.store.list_restores("backup") == []
     assert yard.api.store.list_updates("backup") == []
+
+
+def test_a_snapshot_is_rolled_back_to_or_deleted_from_its_row(yard: Yard, browser: httpx.Client) -> None:
+    snapshot = complete(yard.api.store).id
+    row = part(browser.get("/console/streams/backup"), "Snapshots").split(f">{snapshot}<")[1].split("</tr>")[0]
+    assert f'href="/console/streams/backup/rollback?snapshot={snapshot}"' in row
+    chosen = browser.get(f"/console/streams/backup/rollback?snapshot={snapshot}").text
+    assert f'<option value="{snapshot}" selected>' in chosen
+    path = f"/console/snapshots/{snapshot}/delete"
+    assert f'href="{path}"' in row
+    page = browser.get(path)
+    assert "The snapshot goes with its files and its Pub/Sub snapshots." in page.text
+    fields = {"form_token": token_of(page), "do": "perform"}
+    assert browser.post(path, data={**fields, "typed": "other"}).status_code == 422
+    assert yard.api.store.get_snapshot(snapshot).state == "COMPLETED"
+    answer = browser.post(path, data={**fields, "typed": "backup"})
+    assert answer.headers.get("location") == "/console/streams/backup", answer.text
+    assert yard.api.store.get_snapshot(snapshot).state == "DELETING"
+    row = part(browser.get("/console/streams/backup"), "Snapshots").split(f">{snapshot}<")[1].split("</tr>")[0]
+    assert path not in row
