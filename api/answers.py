@@ -15,8 +15,7 @@ from backfill.steer.service import BackfillService
 from inventory.service import Inventory
 from jobs.collection import JobCollection
 from jobs.reader import JobView
-from model.errors import JobChangedError, JobNotFoundError, RefeedError, StreamChangedError
-from model.job import is_job_id
+from model.errors import JobChangedError, RefeedError, StreamChangedError
 from model.principal import Principal
 from rollout.approvals import ApprovalService
 from rollout.checking import CheckService
@@ -83,24 +82,6 @@ def stopping_of(request: Request) -> Callable[[], bool]:
     return lambda: state.is_stopping
 
 
-def backfill_id_of(
-    backfill_id: Annotated[
-        str,
-        Path(
-            description="The backfill's id, which begins with `bf_`.", examples=["bf_01K0ABCDEFGHJKMNPQRSTVWXYZ"]
-        ),
-    ],
-) -> str:
-    """Return the id of a backfill out of a request's path; a FastAPI dependency.
-
-    Raises:
-        JobNotFoundError: it is no id.
-    """
-    if not is_job_id(backfill_id):
-        raise JobNotFoundError(f"There is no job {backfill_id[:80]!r}.", id=backfill_id[:80])
-    return backfill_id
-
-
 IfMatch = Annotated[
     str | None,
     Header(
@@ -146,7 +127,10 @@ QuickCalls = Annotated[Bulkhead, Depends(quick_calls)]
 Caller = Annotated[Principal, Depends(current_principal)]
 # For answers that go on until a job ends.
 Standing = Annotated[StandingCaller, Depends(standing_caller)]
-BackfillId = Annotated[str, Depends(backfill_id_of)]
+BackfillId = Annotated[
+    str,
+    Path(description="The backfill's id, which begins with `bf_`.", examples=["bf_01K0ABCDEFGHJKMNPQRSTVWXYZ"]),
+]
 Stopping = Annotated[Callable[[], bool], Depends(stopping_of)]
 ExpectedVersions = Annotated[frozenset[int] | None, Depends(expected_versions(JobChangedError))]
 ExpectedStreamVersions = Annotated[frozenset[int] | None, Depends(expected_versions(StreamChangedError))]

@@ -9,6 +9,7 @@ from jobs.log import DEFAULT_TAIL_BYTES, LogPiece
 from jobs.store import Job, JobStore
 from model.errors import JobNotFoundError, JobStateError
 from model.event import HistoryEvent
+from model.job import is_job_id
 from model.principal import READ, Principal
 
 
@@ -91,6 +92,8 @@ class JobReader(ABC, Generic[View]):
         return self._get(job_id)
 
     def _get(self, job_id: str) -> Job:
+        if not is_job_id(job_id):
+            raise JobNotFoundError(f"There is no {self.name} {job_id[:80]!r}.", id=job_id[:80])
         with suppress(JobNotFoundError):
             if (job := self._store.get(job_id)).kind == self.name:
                 return job
