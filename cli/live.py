@@ -55,7 +55,7 @@ def examine_live(
         f"dataset {name}, and the topic {name} with a subscription. It "
         "deletes both at the end. It writes 12 MB to BigQuery and publishes 5 MB. While the command waits, it "
         "runs a query each second, and BigQuery bills at least 10 MB for each query. All these calls cost less "
-        "than 0.10 USD at list prices. {_batch_text(settings)} "
+        f"than 0.10 USD at list prices. {_batch_text(settings)} "
         f"Each measurement takes at most {patience_seconds / 60:.0f} minutes."
     )
     if not is_confirmed:

@@ -46,6 +46,7 @@ def test_every_question_is_answered_and_nothing_is_left(refeed, shared_standin, 
     assert "1 of 1 rows" in answers["a commit of a stream that is committed"]["answer"]
     assert "5,000 of 5,000 messages" in answers["sizes of unary Pulls with a backlog"]["answer"]
     assert "USD" in result.err
+    assert "The command runs no Dataproc batch, because REFEED_LAUNCHER is not dataproc." in result.err
     assert left(shared_standin, pubsub_server) == []
 
 
