@@ -43,10 +43,12 @@ GUESSES: Final[Mapping[str, str]] = {
     "template": "refeed get templates, or refeed launch template/NAME",
     "compaction": "refeed get compactions, or refeed describe ID",
     "manifest list": "refeed get manifests",
-    "updates": "refeed get updates --stream NAME",
     **{
         kinds: f"refeed get {kinds}"
-        for kinds in "jobs streams topics sources schedules snapshots backfills merges approvals templates".split()  # noqa: SIM905
+        for kinds in (
+            *("jobs", "streams", "topics", "sources", "updates", "schedules"),
+            *("snapshots", "backfills", "merges", "approvals", "templates"),
+        )
     },
     "topic": "refeed histogram TOPIC",
     "replay": "refeed backfill TOPIC --from 02:00 --to 03:00",

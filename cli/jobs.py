@@ -8,7 +8,7 @@ from uuid import uuid4
 from backfill.plan.request import BackfillRequest
 from cli.backfill_view import backfill_lines, whole_backfill_lines
 from cli.backfill_watch import watch_live
-from cli.objects import Act, ObjectKind
+from cli.objects import Act, ObjectKind, stream_name
 from cli.terminal import err, print_found, print_json, render_leaving, render_table
 from model.declaration import declared_fields, json_name
 from model.job import JobState
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 Cells = Callable[[Mapping[str, Any]], Sequence[str]]
 _PENDING: Final = "-"
-_FILTERS: Final = ("state", "since", "created_by", "id_prefix", "order_by", "page_size", "page_token")
+JOB_FILTERS: Final = ("state", "since", "created_by", "id_prefix", "order_by", "page_size", "page_token")
 
 
-def _fetch(kind: str, plural: str) -> "Callable[[RefeedApi, Mapping[str, Any]], Mapping[str, Any]]":
+def fetch_jobs(kind: str, plural: str) -> "Callable[[RefeedApi, Mapping[str, Any]], Mapping[str, Any]]":
+    """Return what lists the jobs of a kind, as a page whose key is ``plural``."""
+
     def fetch(api: "RefeedApi", wanted: Mapping[str, Any]) -> Mapping[str, Any]:
-        page = api.jobs.list(kind=kind, **{"page_size": 50, **wanted})
+        page = _any_fetch(api, {**wanted, "kind": kind})
         return {plural: page["jobs"], "next_page_token": page["next_page_token"]}
 
     return fetch
@@ -120,8 +122,8 @@ BACKFILL: Final = ObjectKind(
     name="backfill",
     plural="backfills",
     prefix="bf",
-    fetch=_fetch("backfill", "backfills"),
-    filters=("topic", "label", *_FILTERS),
+    fetch=fetch_jobs("backfill", "backfills"),
+    filters=("topic", "label", *JOB_FILTERS),
     table=_table("backfills", ("topic", "published / selected"), _backfill_cells),
     read=lambda api, job_id: api.jobs.read(job_id),
     lines=backfill_lines,
@@ -137,8 +139,8 @@ MERGE: Final = ObjectKind(
     name="merge",
     plural="merges",
     prefix="mg",
-    fetch=_fetch("merge", "merges"),
-    filters=_FILTERS,
+    fetch=fetch_jobs("merge", "merges"),
+    filters=JOB_FILTERS,
     table=_table("merges", ("source", "merged / sources"), _merge_cells),
     read=lambda api, job_id: api.jobs.read(job_id),
     lines=merge_lines,
@@ -153,8 +155,8 @@ COMPACTION: Final = ObjectKind(
     name="compaction",
     plural="compactions",
     prefix="cp",
-    fetch=_fetch("compaction", "compactions"),
-    filters=_FILTERS,
+    fetch=fetch_jobs("compaction", "compactions"),
+    filters=JOB_FILTERS,
     table=_table("compactions", ("compacted / tables", "files fewer"), _compaction_cells),
     read=lambda api, job_id: api.jobs.read(job_id),
     lines=_compaction_lines,
@@ -165,14 +167,15 @@ COMPACTION: Final = ObjectKind(
 
 
 def _any_fetch(api: "RefeedApi", wanted: Mapping[str, Any]) -> Mapping[str, Any]:
-    return api.jobs.list(**{"page_size": 50, **wanted})
+    stream = {"stream": stream_name(wanted["stream"])} if "stream" in wanted else {}
+    return api.jobs.list(**{"page_size": 50, **wanted, **stream})
 
 
 JOB: Final = ObjectKind(
     name="job",
     plural="jobs",
     fetch=_any_fetch,
-    filters=("kind", "topic", "label", *_FILTERS),
+    filters=("kind", "topic", "label", "stream", *JOB_FILTERS),
     table=_table("jobs", ("kind",), lambda job: [job["kind"]]),
 )
 

@@ -32,7 +32,7 @@ def get(
     state: Annotated[
         list[str] | None, typer.Option(help="List only jobs or approvals in this state. May be repeated.")
     ] = None,
-    stream: Annotated[str | None, typer.Option(help="List only snapshots or updates of this stream.")] = None,
+    stream: Annotated[str | None, typer.Option(help="List only snapshots or jobs of this stream.")] = None,
     topic: Annotated[str | None, typer.Option(help="List only backfills to this topic.")] = None,
     label: Annotated[
         list[str] | None,

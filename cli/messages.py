@@ -98,7 +98,7 @@ def _lines(topic: str, page: Mapping[str, Any], *, is_full: bool) -> Iterator[st
         yield (
             f"a whole message: refeed messages {topic} --full --id {page['messages'][0]['message_id']} --from ..."
         )
-    yield (f"replay: refeed backfill plan --topic {topic} \"SELECT ...\"; see 'refeed backfill create --help'")
+    yield f"replay: refeed backfill {topic} --from ... --to ..."
 
 
 def _short_lines(message: Mapping[str, Any]) -> Iterator[str]:

@@ -98,6 +98,9 @@ class ObjectKinds:
             raise InputError("The name or id is empty.")
         fitting = [kind for kind in self.kinds if _has(kind, verb)]
         name, _, rest = text.partition("/")
+        if rest and name in {"job", "jobs"}:
+            # Its id says of which kind it is.
+            text, rest = rest, ""
         if rest:
             named = next((kind for kind in self.kinds if name in {kind.name, kind.plural}), None)
             return _with_verb(named, verb, fitting, text), rest
@@ -147,7 +150,7 @@ def _with_verb(kind: ObjectKind | None, verb: str, fitting: Sequence[ObjectKind]
         raise InputError(f"{text!r} is not the id of an object.{with_kind}")
     if kind not in fitting:
         able = _enumerate((k.plural for k in fitting), "and")
-        raise InputError(f"'refeed {verb}' works on {able}. {text} is a {kind.name}.")
+        raise InputError(f"'refeed {verb}' works on {able}. {text} is {_with_article(kind.name)}.")
     return kind
 
 
@@ -175,6 +178,10 @@ def _find_latest(api: "RefeedApi", kinds: Sequence[ObjectKind]) -> tuple[ObjectK
         raise InputError(f"{caller} has no such job. 'refeed get jobs' lists the jobs of all.")
     _, kind, job_id = max(newest, key=lambda each: each[0])
     return kind, job_id
+
+
+def _with_article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def _enumerate(words: Iterable[str], last: str = "and") -> str:

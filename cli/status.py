@@ -9,6 +9,7 @@ from cli.api import open_api, print_answer
 from cli.backfill_view import next_command
 from cli.inventory import render_streams
 from cli.jobs import list_table, print_page
+from cli.kinds import KINDS
 from cli.moments import UNKNOWN, parse_moment, render_count, render_minute, render_seconds
 from cli.options import JsonOption, PageSizeOption, PageTokenOption
 from cli.terminal import ExitCode, out, print_found, render_figures
@@ -73,8 +74,8 @@ def events(
         str | None,
         typer.Argument(
             metavar="[OBJECT]",
-            help="The id of a job, or stream/NAME, schedule/NAME, manifest/NAME or key/NAME. Default: all "
-            "objects.",
+            help="The id of a job, the beginning of one, 'latest', or stream/NAME, schedule/NAME, manifest/NAME "
+            "or key/NAME. Default: all objects.",
         ),
     ] = None,
     since: Annotated[
@@ -95,12 +96,19 @@ def events(
     """
     begin = parse_moment(since, "--since")
     with open_api() as api:
+        if subject is not None and _is_short(subject):
+            subject = KINDS.find(api, subject, "describe")[1]
         page = api.list_events(subject, since=begin, page_size=page_size, page_token=page_token)
     if page["events"] or as_json:
         columns = ("at (UTC)", "who", "which", "what", "why")
         print_page(page, list_table("events", columns, _event_cells), as_json=as_json, since=begin)
     else:
         out.print("There are no events.")
+
+
+def _is_short(subject: str) -> bool:
+    """Whether it may be the beginning of an id, or ``latest``, which the API does not take."""
+    return subject == "latest" or subject.partition("_")[0] in {kind.prefix for kind in KINDS.kinds}
 
 
 def _event_cells(it: Mapping[str, Any]) -> list[str]:

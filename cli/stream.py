@@ -13,7 +13,7 @@ from cli.approval import end_if_held
 from cli.flags import flag_of, read_given, takes_fields
 from cli.inventory import render_streams
 from cli.moments import UNKNOWN, render_count, render_minute, render_seconds
-from cli.objects import ObjectKind, stream_name
+from cli.objects import ObjectKind, follow_states, stream_name
 from cli.options import JsonOption, WatchOption
 from cli.parameters import parse_pairs
 from cli.template import launch_template
@@ -317,6 +317,6 @@ STREAM: Final = ObjectKind(
     lines=describe_stream,
     verbs=("logs", "figures", "set", "revert"),
     acts={"cancel": lambda api, name, _: api.act_on_stream(name, "cancel")},
-    follow=lambda api, found: _until(api, found, _ENDED, seconds=_WAIT_SECONDS),
+    follow=lambda api, found: follow_states(found, lambda: api.read_stream(found["name"]), _ENDED),
     succeeded=lambda found: found["state"] in _ENDED,
 )

@@ -8,6 +8,7 @@ import typer
 
 from cli.api import open_api
 from cli.approval import end_if_held
+from cli.jobs import JOB_FILTERS, fetch_jobs
 from cli.moments import render_minute, render_seconds
 from cli.objects import ObjectKind, follow_states, stream_name
 from cli.options import JsonOption
@@ -33,7 +34,7 @@ from model.stream_update import (
 )
 
 if TYPE_CHECKING:
-    from client.api import RefeedApi
+    pass
 
 _ENDED: Final = frozenset(state.value for state in ENDED_UPDATES)
 # Of the rows of a table that are missing.
@@ -146,6 +147,7 @@ def describe_updates(updates: Sequence[Mapping[str, Any]]) -> list[str]:
     rows = [
         (
             each["id"],
+            each["stream"],
             each["state"],
             each["from_release"] or "installed",
             each["release"] or "installed",
@@ -157,7 +159,8 @@ def describe_updates(updates: Sequence[Mapping[str, Any]]) -> list[str]:
         )
         for each in updates
     ]
-    return render_table(("id", "state", "from", "to", "changes", "asked for", "by", "paused", "why"), rows)
+    columns = ("id", "stream", "state", "from", "to", "changes", "asked for", "by", "paused", "why")
+    return render_table(columns, rows)
 
 
 def _changes(update: Mapping[str, Any]) -> Iterator[str]:
@@ -238,18 +241,12 @@ def shadow_details(report: Mapping[str, Any] | None) -> Iterator[tuple[str, str]
         yield "differs", f"{place} of {one['topic']} {one['message_id']}: {one['running']} becomes {one['new']}"
 
 
-def _fetch(api: "RefeedApi", wanted: Mapping[str, Any]) -> Mapping[str, Any]:
-    if "stream" not in wanted:
-        raise InputError("Name the stream whose updates you want to see: --stream NAME.")
-    return {"updates": api.list_stream_jobs(stream_name(wanted["stream"]), "update")}
-
-
 UPDATE: Final = ObjectKind(
     name="update",
     plural="updates",
     prefix="up",
-    fetch=_fetch,
-    filters=("stream",),
+    fetch=fetch_jobs("update", "updates"),
+    filters=("stream", *JOB_FILTERS),
     table=_list,
     read=lambda api, update_id: api.jobs.read(update_id),
     lines=_describe_whole,

@@ -346,7 +346,8 @@ class BackfillService(BackfillReader):
         """
         job = self._steerable(backfill_id, principal, versions)
         if not job.state.is_final:
-            raise JobStateError(f"{job.id} is {job.state}. Cancel it first.", state=job.state.value)
+            first = "Wait until it is CANCELLED." if job.state is JobState.CANCELLING else "Cancel it first."
+            raise JobStateError(f"{job.id} is {job.state}. {first}", state=job.state.value)
         try:
             rows = self._verifier.delete_rows(job)
         except (AlreadyMergedError, RevertIncompleteError) as exc:

@@ -215,3 +215,19 @@ def test_the_terminal_asks_for_an_update_lists_it_and_says_what_is_next(api: Any
     assert "option    batch_bytes becomes the setting of the deployment\n" in out
     for wrong in (["--set", "slots"], ["--mapping", "a"], ["--when-inconclusive", "ask"]):
         assert refeed("update", "backup", *wrong)[0] == 2
+
+
+def test_an_update_is_found_as_any_other_job(api: Any, client: Any, refeed: Refeed) -> None:
+    made = client.post("/streams/backup:update", json={"options": {"slots": 8}}).json()["id"]
+    for words in (["updates"], ["updates", "--by", "local"], ["jobs", "--stream", "stream/backup"]):
+        code, out, err = refeed("get", *words)
+        assert (code, made in out) == (0, True), err
+    assert made not in refeed("get", "jobs", "--stream", "other")[1]
+    for name in ("latest", made[:-1], f"job/{made}"):
+        code, out, err = refeed("describe", name)
+        assert (code, out.startswith(f"{made} of backup")) == (0, True), err
+    for name in ("latest", made[:-1]):
+        code, out, err = refeed("events", name)
+        assert (code, f"update/{made}" in out) == (0, True), err
+    code, _, err = refeed("events", "backup")
+    assert (code, "stream/backup" in err) == (4, True)

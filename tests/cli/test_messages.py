@@ -44,7 +44,7 @@ def test_messages_fit_the_terminal_and_can_not_steer_it(refeed, monkeypatch):
         "3 messages of orders that arrived from 2026-01-02 03:00 to 2026-01-02 04:00 UTC",
         "more: --page-token abc",
         "a whole message: refeed messages orders --full --id 1 --from ...",
-        "replay: refeed backfill plan --topic orders \"SELECT ...\"; see 'refeed backfill create --help'",
+        "replay: refeed backfill orders --from ... --to ...",
     ]
     assert max(len(line) for line in text.splitlines()[:8]) <= COLUMNS
 

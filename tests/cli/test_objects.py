@@ -58,7 +58,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
 
 @pytest.mark.parametrize(
     ("name", "job_id"),
-    [(FIRST, FIRST), (FIRST[:-1] + "0", FIRST), (f"merge/{SECOND}", SECOND), ("latest", SECOND)],
+    [
+        (FIRST, FIRST),
+        (FIRST[:-1] + "0", FIRST),
+        (f"merge/{SECOND}", SECOND),
+        (f"job/{SECOND}", SECOND),
+        ("latest", SECOND),
+    ],
 )
 def test_a_job_is_named_by_its_id_or_as_the_newest(
     refeed: Refeed, calls: list[Any], name: str, job_id: str
@@ -87,6 +93,7 @@ def test_the_beginning_of_an_id_is_enough_where_no_other_id_begins_so(refeed: Re
     [
         (("pause", FIRST), "'refeed pause' works on schedules and backfills."),
         (("watch", "topic/orders"), "topic/orders is a topic."),
+        (("pause", "up_01M7Z1H20HKNZ6PGKRYCX6J212"), "is an update."),
         (
             ("cancel", "backup"),
             "'backup' is not the id of an object. To name an object by its kind, write stream/backup.",

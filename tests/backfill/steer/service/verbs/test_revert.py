@@ -28,6 +28,13 @@ def test_nothing_is_reverted_where_no_staging_table_is_known(service, ended, req
         service.revert(waiting.id, principal=ANN)
 
 
+def test_a_backfill_that_is_being_cancelled_is_reverted_once_it_has_ended(service, request_of, store):
+    waiting = service.create(request_of(start_paused=True), principal=ANN)
+    store.move(waiting.id, JobState.CANCELLING, actor="key:ann")
+    with pytest.raises(JobStateError, match="Wait until it is CANCELLED"):
+        service.revert(waiting.id, principal=ANN)
+
+
 def test_a_revert_deletes_the_backfill_s_rows_until_they_are_merged(open_service, ended, publish, staging):
     service = open_service(staging_of=lambda topic: staging if topic == "replay" else None)
     job_id = ended(JobState.SUCCEEDED, service)
