@@ -12,6 +12,7 @@ from console.effects import (
     approve_effects,
     cancel_effects,
     pause_effects,
+    rerun_effects,
     resume_effects,
     retry_effects,
     revert_effects,
@@ -92,11 +93,15 @@ def _job_action(
 
     def perform(visit: Visit, sent: Mapping[str, str]) -> str:
         job, etag, chosen = visit.path_params["id"], sent.get("etag") or None, body(sent)
-        if verb == "rate":
+        if verb == "rerun":
+            ended = visit.api.jobs.read(job)
+            request = {name: ended[name] for name in ("source", "since", "dry_run") if ended[name] is not None}
+            found = visit.api.merges.create(request, idempotency_key=sent.get("key") or str(uuid4()))
+        elif verb == "rate":
             found = visit.api.jobs.change(job, chosen or {}, etag=etag)
         else:
             found = visit.api.jobs.act(job, verb, chosen, etag=etag)
-        # A stable update is taken back by another one.
+        # A stable update is taken back by another one, and a merge that runs again is a new one.
         return path_after(sent, f"/jobs/{found['id']}")
 
     return Action(f"/jobs/{{id}}/{verb}", "", describe, perform)
@@ -136,6 +141,11 @@ def _row_numbers(text: str) -> list[int]:
         raise form_fault(
             f"Write the numbers of rows with commas between them. Not a number: {text.strip()[:80]!r}."
         ) from None
+
+
+def _rerun_fields(_: Mapping[str, Any], given: Mapping[str, str]) -> tuple[FormField, ...]:
+    # A form that is sent twice creates one merge.
+    return (FormField("key", "", kind="hidden", value=given.get("key") or str(uuid4())),)
 
 
 def _rate_fields(job: Mapping[str, Any], given: Mapping[str, str]) -> tuple[FormField, ...]:
@@ -338,6 +348,7 @@ ACTIONS: Final = (
     _job_action("approve", approve_effects),
     _job_action("revert", revert_effects, typed=True),
     _job_action("retry", retry_effects, fields=_retry_fields, body=_retry_body),
+    _job_action("rerun", rerun_effects, fields=_rerun_fields),
     _job_action("rate", _rate_effects, fields=_rate_fields, body=_rate_body),
     *APPROVAL_ACTIONS,
     *SCHEDULE_ACTIONS,

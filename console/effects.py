@@ -63,6 +63,17 @@ def retry_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     return (render_left(job), goes_on)
 
 
+def rerun_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a merge with the same request will do."""
+    again = (
+        "The merge of each source begins where its last merge stopped."
+        if job["since"] is None
+        else f"The merge reads again all rows that were staged since {job['since']}. Correctly merged rows do not "
+        "change."
+    )
+    return ("A new merge is created with the same request.", again)
+
+
 def approve_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what an approval will do."""
     rows = (job["approval"] or {}).get("rows")

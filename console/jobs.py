@@ -27,6 +27,7 @@ VERBS: Final[Mapping[str, str]] = {
     "rate": "Change the rate",
     "cancel": "Cancel",
     "retry": "Retry",
+    "rerun": "Run again",
     "revert": "Revert",
 }
 # Fields that every job has; the rest is what its kind wants and has done.
@@ -148,7 +149,7 @@ def find_verbs(job: Mapping[str, Any]) -> tuple[str, ...]:
 
     Example:
         >>> find_verbs({"kind": "merge", "state": "RUNNING"}), find_verbs({"kind": "merge", "state": "SUCCEEDED"})
-        (('cancel',), ())
+        (('cancel',), ('rerun',))
     """
     state, is_over = job["state"], job["state"] in ENDED
     if job["kind"] in _OF_STREAMS:
@@ -158,6 +159,7 @@ def find_verbs(job: Mapping[str, Any]) -> tuple[str, ...]:
         possible = {
             "cancel": not is_over and state != "CANCELLING",
             "retry": state in {"FAILED", "CANCELLED"},
+            "rerun": is_over and job["kind"] == "merge",
         }
     else:
         waits = awaits_approval(job)
