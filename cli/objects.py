@@ -10,6 +10,7 @@ import typer
 from cli.api import POLL_SECONDS
 from cli.terminal import ExitCode, err, print_found
 from model.errors import InputError
+from model.naming import did_you_mean
 
 if TYPE_CHECKING:
     from client.api import RefeedApi
@@ -81,8 +82,9 @@ class ObjectKinds:
         for kind in self.kinds:
             if plural in {kind.plural, kind.name}:
                 return kind
+        names = [kind.plural for kind in self.kinds]
         raise InputError(
-            f"There is no list of {plural!r}. 'refeed get' lists {_enumerate(k.plural for k in self.kinds)}."
+            f"There is no list of {plural!r}.{did_you_mean(plural, names)} 'refeed get' lists {_enumerate(names)}."
         )
 
     def find(self, api: "RefeedApi", text: str, verb: str) -> tuple[ObjectKind, str]:

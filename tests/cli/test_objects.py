@@ -102,6 +102,7 @@ def test_the_beginning_of_an_id_is_enough_where_no_other_id_begins_so(refeed: Re
         (("retry", SECOND, "--only", "failed"), "work only with a backfill"),
         (("set", SECOND, "--rate-limit", "5"), "'refeed set' works on streams and backfills."),
         (("set", "stream/backup", "--rate-limit", "5"), "Of a stream you can change --batch-seconds"),
+        (("get", "strems"), "There is no list of 'strems'. Did you mean streams"),
         (("get", "nothing"), "There is no list of 'nothing'. 'refeed get' lists streams,"),
         (("get", "topics", "--stream", "backup"), "--stream does not work with 'refeed get topics'."),
     ],
