@@ -9,7 +9,7 @@ from cli.manifest import MANIFEST
 from cli.objects import ObjectKinds
 from cli.rollout import ROLLOUT
 from cli.schedule import SCHEDULE
-from cli.snapshot import SNAPSHOT
+from cli.snapshot import RESTORE, SNAPSHOT
 from cli.source import SOURCE
 from cli.stream import STREAM
 from cli.template import TEMPLATE
@@ -26,6 +26,7 @@ KINDS: Final = ObjectKinds(
         UPDATE,
         ROLLOUT,
         SNAPSHOT,
+        RESTORE,
         APPROVAL,
         TOPIC,
         SOURCE,

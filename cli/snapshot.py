@@ -8,8 +8,9 @@ import typer
 
 from cli.api import open_api, poll
 from cli.approval import end_if_held
+from cli.jobs import JOB_FILTERS, fetch_jobs
 from cli.moments import render_minute
-from cli.objects import ObjectKind, stream_name
+from cli.objects import ObjectKind, follow_states, stream_name
 from cli.options import JsonOption, WatchOption, YesOption
 from cli.terminal import ExitCode, confirm, err, print_found, render_table
 from model.stream_snapshot import SnapshotState
@@ -87,11 +88,7 @@ def restore(
             name, snapshot_id, discard_staged=discard_staged, idempotency_key=str(uuid4())
         )
         end_if_held(asked, waits=watch, as_json=as_json)
-        if watch:
-            rollback: str = asked["id"]
-            asked = poll(asked, lambda: api.jobs.read(rollback), _has_ended, seconds=_WAIT_SECONDS)
-    print_found(asked, _rollback_lines, as_json=as_json)
-    _exit_failed(asked)
+        RESTORE.finish(api, asked, watch=watch, as_json=as_json)
 
 
 def delete_snapshots(snapshots: Sequence[str], *, yes: bool, as_json: bool) -> None:
@@ -126,6 +123,16 @@ def _rollback_lines(asked: Mapping[str, Any]) -> Iterator[str]:
     yield f"{asked['id']}: {asked['stream']} returns to {asked['snapshot']}, {asked['state']}"
     for sentence in asked["not_reverted"]:
         yield f"stays: {sentence}"
+    if asked["error"] is not None:
+        yield f"  {asked['error']['code']}: {asked['error']['message']}"
+
+
+def _restores_table(found: Mapping[str, Any]) -> list[str]:
+    rows = [
+        [each["id"], each["stream"], each["state"], each["snapshot"], each["created_by"], each["created_at"]]
+        for each in found["restores"]
+    ]
+    return render_table(["id", "stream", "state", "snapshot", "by", "created"], rows)
 
 
 def _table(found: Mapping[str, Any]) -> list[str]:
@@ -171,4 +178,15 @@ SNAPSHOT: Final = ObjectKind(
     lines=_lines,
     follow=_follow,
     succeeded=lambda found: found["state"] == SnapshotState.COMPLETED,
+)
+RESTORE: Final = ObjectKind(
+    name="restore",
+    plural="restores",
+    prefix="rs",
+    fetch=fetch_jobs("restore", "restores"),
+    filters=("stream", *JOB_FILTERS),
+    table=_restores_table,
+    read=lambda api, restore_id: api.jobs.read(restore_id),
+    lines=_rollback_lines,
+    follow=lambda api, found: follow_states(found, lambda: api.jobs.read(found["id"]), {"SUCCEEDED", "FAILED"}),
 )

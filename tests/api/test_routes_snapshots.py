@@ -292,3 +292,16 @@ def test_the_terminal_asks_nobody_about_what_will_be_refused(api: Any, refeed: R
     complete(api, pending.id, SOURCE)
     code, _, said = refeed("restore", "bakcup", pending.id)
     assert (code, "Continue?" in said) == (4, False), said
+
+
+def test_a_restore_is_listed_shown_and_watched_by_its_id(api: Any, client: httpx.Client, refeed: Refeed) -> None:
+    made = ask(api)
+    complete(api, made["id"], SOURCE)
+    asked = client.post("/streams/backup:rollback", json={"snapshot": made["id"]}).json()["id"]
+    for words in (("get", "restores"), ("get", "restores", "--stream", "backup"), ("describe", asked[:-1])):
+        code, out, err = refeed(*words)
+        assert (code, asked in out, made["id"] in out) == (0, True, True), err
+    fault = FaultRecord("lease_held", "Another stream holds it.")
+    end_restore(api.store, asked, error=fault)
+    code, out, _ = refeed("watch", "latest")
+    assert (code, "lease_held: Another stream holds it." in out) == (1, True)
