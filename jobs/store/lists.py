@@ -24,8 +24,12 @@ def matches(where: JobFilter) -> list[ColumnElement[bool]]:
     """
     equal = {JOBS.c.topic: where.topic, JOBS.c.created_by: where.created_by, JOBS.c.subject: where.subject}
     found: list[ColumnElement[bool]] = [column == value for column, value in equal.items() if value is not None]
-    if where.kinds:
-        found.append(JOBS.c.kind.in_(where.kinds))
+    if len(where.kinds) == 1:
+        found.append(JOBS.c.kind == where.kinds[0])
+    elif where.kinds:
+        # Of several kinds the newest are found by their creation. As a plain column, SQLite would take an index by
+        # kind and sort all of them.
+        found.append((JOBS.c.kind + "").in_(where.kinds))
     if where.states:
         # Named one by one, so that the index by state is used.
         found.append(JOBS.c.state.in_([state.value for state in where.states]))

@@ -25,7 +25,7 @@ from model.stream_record import StreamRecord
 from model.stream_snapshot import SnapshotRecord
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0031"
+SCHEMA_REVISION: Final = "0032"
 
 METADATA: Final = sa.MetaData()
 
@@ -121,6 +121,7 @@ JOBS: Final = _table(
     sa.Index("jobs_by_owner", "lease_owner"),
     sa.Index("jobs_to_verify", "kind", "verify_after"),
     sa.Index("jobs_by_age", "kind", "id"),
+    sa.Index("jobs_by_creation", "created_at", "id"),
     sa.Index("jobs_by_subject", "subject", "id"),
 )
 

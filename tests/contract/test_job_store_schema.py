@@ -17,7 +17,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from jobs.store import Idempotency, JobFilter, JobStore, open_store
+from jobs.store import Idempotency, JobFilter, JobStore, SortOrder, open_store
 from jobs.store.tables import METADATA, SCHEMA_REVISION
 from model.errors import SettingsError, StoreError, StoreUnavailableError
 from model.fault import FaultRecord
@@ -284,3 +284,21 @@ def test_no_look_of_a_supervisor_walks_through_all_jobs_that_ended(tmp_path: Pat
     looks = [plan for plan in plans if " jobs" in plan]
     assert len(looks) >= 10
     assert [plan for plan in looks if "SEARCH" not in plan or plan.endswith("(kind=?)")] == []
+
+
+def test_the_newest_jobs_of_several_kinds_are_found_without_a_sort_of_all(tmp_path: Path) -> None:
+    """On SQLite: the page of jobs is looked at every few seconds, and schedules make jobs for years."""
+    store = JobStore(tmp_path / "jobs.db")
+    asked: list[tuple[str, Any]] = []
+    sa.event.listen(store._database._engine, "before_cursor_execute", lambda *given: asked.append(given[2:4]))
+    newest = (SortOrder("created_at", descending=True),)
+    store.list_jobs(JobFilter(kinds=("backfill", "merge", "update")), limit=50, order=newest)
+    store.close()
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
+        plan = [
+            row[3]
+            for statement, values in asked
+            if statement.startswith("SELECT")
+            for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)
+        ]
+    assert plan == ["SCAN jobs USING INDEX jobs_by_creation"]
