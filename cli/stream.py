@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from uuid import uuid4
 
@@ -192,7 +193,10 @@ def parse_mapping(texts: Sequence[str] | None) -> dict[str, str | None]:
 
 
 def history_lines(found: Mapping[str, Any]) -> list[str]:
-    """Return a table of a stream's past state, rate, lag and backlog."""
+    """Return a table of a stream's past state, rate, lag and backlog, from its first report in the period on."""
+    points = list(dropwhile(lambda point: point["state"] is None, found["streams"][0]["points"]))
+    if not points:
+        return ["The stream has sent no report in this period."]
     rows = [
         [
             render_minute(point["start"]),
@@ -201,7 +205,7 @@ def history_lines(found: Mapping[str, Any]) -> list[str]:
             render_seconds(point["lag_seconds"]),
             render_count(point["backlog_messages"]),
         ]
-        for point in found["streams"][0]["points"]
+        for point in points
     ]
     return render_figures(["from (UTC)", "state", "msgs/s", "lag", "backlog"], rows, left=2)
 
