@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 # Those of an id, after its prefix. An id begins with its time, whose first character changes in the year 3084.
 _ID_CHARACTERS: Final = 26
 _FIRST_CHARACTER: Final = "0"
+# What people mean by a verb that a kind lacks.
+_INSTEAD: Final = {
+    ("describe", "topic"): " Use: refeed histogram {name}",
+    ("describe", "manifest"): " Use: refeed get manifests",
+    ("pause", "stream"): " Use: refeed drain {name}",
+    ("resume", "stream"): " Use: refeed launch {name}",
+}
 
 Read = Callable[["RefeedApi", str], dict[str, Any]]
 # With the id and the body of the call.
@@ -144,6 +151,8 @@ def _has(kind: ObjectKind, verb: str) -> bool:
 
 
 def _with_verb(kind: ObjectKind | None, verb: str, fitting: Sequence[ObjectKind], text: str) -> ObjectKind:
+    if kind is None and text.endswith("_"):
+        raise InputError(f"The id {text!r} has only its prefix. Give at least the beginning of the rest.")
     if kind is None:
         # Written with a kind that there is not, a name stands behind it.
         name = text.rpartition("/")[2]
@@ -152,7 +161,8 @@ def _with_verb(kind: ObjectKind | None, verb: str, fitting: Sequence[ObjectKind]
         raise InputError(f"{text!r} is not the id of an object.{with_kind}")
     if kind not in fitting:
         able = _enumerate((k.plural for k in fitting), "and")
-        raise InputError(f"'refeed {verb}' works on {able}. {text} is {_with_article(kind.name)}.")
+        instead = _INSTEAD.get((verb, kind.name), "").format(name=text.rpartition("/")[2])
+        raise InputError(f"'refeed {verb}' works on {able}. {text} is {_with_article(kind.name)}.{instead}")
     return kind
 
 

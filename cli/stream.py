@@ -20,7 +20,7 @@ from cli.parameters import parse_pairs
 from cli.template import launch_template
 from cli.terminal import ExitCode, err, render_figures
 from model.declaration import declared_fields
-from model.errors import InputError
+from model.errors import InputError, RequestRefusedError
 from model.stream_options import GROUP, KNOWN_IDS_SECONDS, MAPPING, MESSAGE_BYTES, KinesisStreamOptions
 from model.stream_record import DRAIN_TIMEOUT_SECONDS, ENDED_STATES, MAX_DRAIN_TIMEOUT_SECONDS, StreamState
 from rollout.request import KIND, RELEASE, SNAPSHOT
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 # Spark starts within a minute, also on a busy machine.
 _WAIT_SECONDS: Final = 120.0
 _ENDED: Final = frozenset(state.value for state in ENDED_STATES)
+_KINDLESS: Final = (
+    "Give the kind of the stream: --kind backup, pipeline or kinesis. For a template: template/NAME."
+)
 _UP: Final = frozenset({StreamState.RUNNING.value, StreamState.WAITING.value})
 
 
@@ -103,7 +106,8 @@ def launch(
 ) -> None:
     """Launch a stream under a new name, launch a drained or cancelled stream again, or launch template/NAME.
 
-    An agent starts the stream. If the stream dies, the agent restarts it. 'refeed up' includes an agent.
+    Without options, a stream is launched again as it was. An agent starts the stream. If the stream dies,
+    the agent restarts it. 'refeed up' includes an agent.
     """
     options = read_given(_Launch, given)
     if name.startswith("template/"):
@@ -111,24 +115,35 @@ def launch(
             raise InputError("A template takes only --param, --idempotency-key and --json.")
         launch_template(name.removeprefix("template/"), param, idempotency_key=idempotency_key, as_json=as_json)
         return
-    if "kind" not in options or param:
-        raise InputError(
-            "Give the kind of the stream: --kind backup, pipeline or kinesis. For a template: template/NAME."
-        )
+    if param:
+        raise InputError("--param works only with template/NAME.")
     name = stream_name(name)
-    request = {
-        "name": name,
-        "kind": options.pop("kind"),
-        "release": options.pop("release", None),
-        "snapshot": options.pop("snapshot", None),
-        "options": options,
-    }
     with open_api() as api:
+        if not options:
+            options = _read_former(api, name)
+        if "kind" not in options:
+            raise InputError(_KINDLESS)
+        request = {
+            "name": name,
+            "kind": options.pop("kind"),
+            "release": options.pop("release", None),
+            "snapshot": options.pop("snapshot", None),
+            "options": options,
+        }
         launched = api.launch_stream(request, idempotency_key=idempotency_key or str(uuid4()))
         found = _finish(api, launched, _UP | _ENDED, watch=watch, as_json=as_json)
         if request["snapshot"] is not None and found["state"] in _ENDED:
             _print_refusal(api.list_stream_jobs(name, "restore"))
             raise typer.Exit(ExitCode.FAILED)
+
+
+def _read_former(api: "RefeedApi", name: str) -> dict[str, Any]:
+    """Return what a stream was launched with, to launch it again as it was."""
+    try:
+        found = api.read_stream(name)
+    except RequestRefusedError as refused:
+        raise InputError(_KINDLESS) from refused
+    return {**found["options"], "kind": found["kind"], "release": found["release"]}
 
 
 def drain(

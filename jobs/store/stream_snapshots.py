@@ -206,7 +206,7 @@ class StreamSnapshots:
             now = self._database.now(connection)
             # The stream is locked before its jobs, and these before its snapshots.
             stream = _SNAPSHOTS.get(connection, snapshot_id).stream
-            get_record(connection, stream, now, for_update=True)
+            record = get_record(connection, stream, now, for_update=True)
             changes: dict[str, Any] = {"state": SnapshotState.DELETING, "error": None}
             for job in find_active_jobs(connection, SNAPSHOT, stream_subject(stream)):
                 if job.request["snapshot_id"] == snapshot_id:
@@ -222,6 +222,17 @@ class StreamSnapshots:
                     raise StreamStateError(f"{stream} is being rolled back to {snapshot_id}.", stream=stream)
             deleting = _SNAPSHOTS.update(connection, snapshot_id, **changes)
             _begin_deletion(connection, deleting, actor=actor, now=now)
+            append_event(
+                connection,
+                STREAM,
+                record.name,
+                HistoryEventType.NOTED,
+                now,
+                generation=record.generation,
+                actor=actor,
+                what=f"snapshot {snapshot_id} to be deleted",
+                snapshot=snapshot_id,
+            )
             return deleting
 
     def end_deletion(self, job: Job) -> None:

@@ -280,6 +280,7 @@ def test_the_terminal_asks_for_lists_shows_and_deletes(api: Any, refeed: Refeed)
     end_restore(api.store, restore.id, error=FaultRecord("snapshot_corrupt", "Damaged."))
     assert refeed("delete", made.id, "--yes")[0] == 0
     assert api.store.get_snapshot(made.id).state is SnapshotState.DELETING
+    assert f"snapshot {made.id} to be deleted" in refeed("events", "stream/backup")[1], "who did it is known"
 
 
 def test_the_terminal_asks_nobody_about_what_will_be_refused(api: Any, refeed: Refeed) -> None:

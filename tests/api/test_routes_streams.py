@@ -269,9 +269,16 @@ def test_waiting_for_a_stream_that_nobody_starts_ends_with_one(api, refeed, monk
     assert (code, text.splitlines()[0], "still STARTING" in said) == (1, "backup  STARTING", True)
 
 
-def test_the_terminal_says_how_a_pipeline_is_launched_again_as_it_was(api: Any, refeed: Refeed) -> None:
+def test_the_terminal_says_how_a_pipeline_is_launched_again_as_it_was(api, client, refeed):
     source = ("--mapping", "orders=sales")
     command = ("launch", "rows", "--kind", "pipeline", "--slots", "3", "--group", "shop", *source)
     assert refeed(*command)[0] == 0
     text = refeed("cancel", "stream/rows")[1]
     assert text.splitlines()[-1] == f"  next        refeed {' '.join(command)}"
+    before = client.get("/streams/rows").json()
+    code, text, _ = refeed("launch", "rows", "--json")
+    again = json.loads(text)
+    assert (code, again["generation"]) == (0, before["generation"] + 1)
+    assert [again[name] for name in ("kind", "release", "options")] == [
+        before[name] for name in ("kind", "release", "options")
+    ]

@@ -93,6 +93,9 @@ def test_the_beginning_of_an_id_is_enough_where_no_other_id_begins_so(refeed: Re
     [
         (("pause", FIRST), "'refeed pause' works on schedules and backfills."),
         (("watch", "topic/orders"), "topic/orders is a topic."),
+        (("describe", "topic/orders"), "topic/orders is a topic. Use: refeed histogram orders"),
+        (("pause", "stream/backup"), "stream/backup is a stream. Use: refeed drain backup"),
+        (("cancel", "bf_"), "The id 'bf_' has only its prefix."),
         (("pause", "up_01M7Z1H20HKNZ6PGKRYCX6J212"), "is an update."),
         (
             ("cancel", "backup"),
