@@ -14,16 +14,18 @@ SPANS: Final[Mapping[Over, tuple[timedelta, timedelta]]] = {
     "day": (timedelta(days=1), timedelta(minutes=10)),
 }
 _WORST: Final = ("lag_seconds", "backlog_messages", "batch_seconds")
+# A point is kept when the next minute has begun, and is about the minute before.
+_MINUTE: Final = timedelta(minutes=1)
 
 
 def history_start(over: Over, now: datetime) -> datetime:
     """Return when the first point of a history begins."""
     width, step = SPANS[over]
-    return _floor(now, step) - width + step
+    return _floor(now - _MINUTE, step) - width + step
 
 
 def render_history(points: Sequence[FigurePoint], over: Over, now: datetime) -> list[dict[str, Any]]:
-    """Return one point a step, oldest first, the step that is under way among them.
+    """Return one point a step, oldest first, up to the newest whole minute.
 
     Of several minutes in one step the rate is their mean, and lag, backlog and batch are their worst. A step that
     nobody recorded has nulls alone.
@@ -31,9 +33,10 @@ def render_history(points: Sequence[FigurePoint], over: Over, now: datetime) -> 
     step = SPANS[over][1]
     start = history_start(over, now)
     buckets: dict[datetime, list[Mapping[str, Any]]] = {}
-    for point in points:
-        buckets.setdefault(_floor(point.at, step), []).append(point.figures)
-    count = (_floor(now, step) - start) // step + 1
+    for before, point in zip((None, *points), points, strict=False):
+        figures = {**point.figures, "rate_messages_per_second": _rate(before, point)}
+        buckets.setdefault(_floor(point.at - _MINUTE, step), []).append(figures)
+    count = (_floor(now - _MINUTE, step) - start) // step + 1
     starts = [start + number * step for number in range(count)]
     return [{"start": render_time(each), **_sum_up(buckets.get(each, ()))} for each in starts]
 
@@ -45,6 +48,23 @@ def _sum_up(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "rate_messages_per_second": round(sum(rates) / len(rates), 3) if rates else None,
         **{name: max(_known(found, name), default=None) for name in _WORST},
     }
+
+
+def _rate(before: FigurePoint | None, point: FigurePoint) -> float | None:
+    """Return the messages a second of a point's minute.
+
+    The stream's own rate is that of its last 60 seconds, which overlap the minutes beside; it counts where the
+    total of the minute before is not there, or is of another process.
+    """
+    rate: float | None = point.figures.get("rate_messages_per_second")
+    if before is None or point.at - before.at != _MINUTE:
+        return rate
+    (was_by, was), (is_by, is_now) = (
+        (each.figures.get("instance_id"), each.figures.get("messages")) for each in (before, point)
+    )
+    if was_by is None or was_by != is_by or was is None or is_now is None:
+        return rate
+    return max(0.0, float(is_now - was) / _MINUTE.total_seconds())
 
 
 def _known(found: Iterable[Mapping[str, Any]], name: str) -> list[float]:

@@ -47,6 +47,7 @@ def seconds_to_next_point() -> float:
 def _of_stream(stream: StreamInfo) -> dict[str, Any]:
     return {
         "state": stream.state,
+        "instance_id": stream.instance_id,
         "rate_messages_per_second": (stream.rates or {}).get("messages"),
         "over_seconds": stream.over_seconds,
         "lag_seconds": stream.lag_seconds,

@@ -21,27 +21,48 @@ def test_an_hour_has_sixty_minutes_and_those_that_nobody_recorded_are_unknown_no
     found = history("hour", point(70), point(59), point(1, lag_seconds=None), point(0))
     assert len(found) == 60
     assert [each["start"] for each in (found[0], found[-1])] == [
-        "2026-02-28T23:13:00.000000Z",
-        "2026-03-01T00:12:00.000000Z",
+        "2026-02-28T23:12:00.000000Z",
+        "2026-03-01T00:11:00.000000Z",
     ]
     assert (found[0]["lag_seconds"], found[-2]["lag_seconds"], found[-1]["lag_seconds"]) == (1.0, None, 1.0)
-    assert set(found[1].values()) == {"2026-02-28T23:14:00.000000Z", None}
+    assert set(found[1].values()) == {"2026-02-28T23:13:00.000000Z", None}
 
 
 def test_a_day_has_the_mean_rate_and_the_worst_lag_of_each_ten_minutes() -> None:
     found = history(
         "day",
-        point(2, rate_messages_per_second=1.0, lag_seconds=9.0),
-        point(1, rate_messages_per_second=None, state="NOT_REPORTING"),
-        point(0, backlog_messages=0),
+        point(2, lag_seconds=30.0),
+        point(1, rate_messages_per_second=1.0, lag_seconds=9.0),
+        point(0, rate_messages_per_second=None, backlog_messages=0),
     )
     assert len(found) == 144
+    assert found[-2]["lag_seconds"] == 30.0, "what is kept at 00:10 is of the minute before"
     assert found[-1] == {
         "start": "2026-03-01T00:10:00.000000Z",
         "state": "RUNNING",
-        "rate_messages_per_second": 2.5,
+        "rate_messages_per_second": 1.0,
         "lag_seconds": 9.0,
         "backlog_messages": 3,
         "batch_seconds": None,
     }
     assert found[0]["start"] == "2026-02-28T00:20:00.000000Z"
+
+
+def test_a_rate_is_what_came_in_its_minute_and_no_message_is_in_two() -> None:
+    one = {"instance_id": "in_1", "rate_messages_per_second": 0.8}
+    found = history(
+        "hour",
+        point(4, messages=100, **one),
+        point(3, messages=150, **one),
+        # The rate of the last 60 seconds still has the messages of the minute before.
+        point(2, messages=150, **one),
+        point(1, messages=30, **{**one, "instance_id": "in_2"}),
+        point(0, messages=None, **one),
+    )
+    assert [each["rate_messages_per_second"] for each in found[-5:]] == [0.8, 0.833, 0.0, 0.8, 0.8]
+
+
+def test_after_a_gap_a_rate_is_that_of_the_last_minute() -> None:
+    one = {"instance_id": "in_1"}
+    found = history("hour", point(5, messages=0, **one), point(0, messages=6000, **one))
+    assert found[-1]["rate_messages_per_second"] == 4.0

@@ -26,7 +26,7 @@ def test_every_stream_and_every_living_job_has_a_point_and_what_is_over_has_none
         )
         store.move(ended.id, JobState.CANCELLED, actor="ann")
         store.set_progress(job.id, {"published": 7, "failed": 1, "event_time": "2026-01-01T00:00:00Z"})
-        live = stream("backup", rates={"messages": 2.5}, over_seconds=60.0, lag_seconds=0.5)
+        live = stream("backup", rates={"messages": 2.5}, over_seconds=60.0, lag_seconds=0.5, instance_id="in_1")
         gone = stream("pipeline-x", is_retired=True)
         recorder = FigureRecorder(store, lambda: [live, StreamInfo(**{**_fields(gone), "state": "FAILED"})])
         recorder.record(NOW)
@@ -37,6 +37,7 @@ def test_every_stream_and_every_living_job_has_a_point_and_what_is_over_has_none
         (point,) = found["stream:backup"]
         assert point.figures["rate_messages_per_second"] == 2.5
         assert point.figures["backlog_messages"] is None
+        assert point.figures["instance_id"] == "in_1"
         (point,) = found[f"job:{job.id}"]
         assert (point.figures["published"], point.figures["rate_limit_messages_per_second"]) == (7, 5)
     finally:
