@@ -263,7 +263,7 @@ class StreamPoint(BaseModel):
 
 
 class StreamHistory(BaseModel):
-    """The history of one stream, oldest step first. The last step has not ended."""
+    """The history of one stream, oldest step first. The last step has the newest minute that has ended."""
 
     name: str = Field(description="The stream's name.")
     points: list[StreamPoint] = Field(description="One point for each step.")

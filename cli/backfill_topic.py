@@ -1,6 +1,7 @@
 """``refeed backfill TOPIC``: replays a topic's messages of a range of time, without SQL."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import uuid4
@@ -86,6 +87,7 @@ def replay_topic(
     with open_api() as api:
         planned = [_plan(api, each, siblings, exact=exact) for each in wanted]
         _show(planned, as_json=as_json, dry_run=dry_run)
+        _warn_of_backlog(api, planned)
         empty = [asked for asked, plan in planned if plan["rows"] == 0]
         for asked in empty:
             err.print(_nothing(api, asked))
@@ -128,6 +130,19 @@ def _show(planned: Iterable[_Planned], *, as_json: bool, dry_run: bool) -> None:
             out.print(line)
     if dry_run and not as_json:
         out.print("Nothing was published. To publish, run the command without --dry-run.")
+
+
+def _warn_of_backlog(api: "RefeedApi", planned: Iterable[_Planned]) -> None:
+    """Say how many messages the archive does not have yet: a replay does not wait for them."""
+    with suppress(RequestRefusedError):
+        waiting = {each["topic"]: each["backlog_messages"] for each in api.list_topics()["topics"]}
+        for wanted, _ in planned:
+            topic = wanted["source_topic"]
+            if count := waiting.get(topic):
+                err.print(
+                    f"warning: {count:,} messages of {topic} wait in its backup subscription, and the archive "
+                    "does not have them yet. The replay leaves them out, even if they are of this range."
+                )
 
 
 def _nothing(api: "RefeedApi", wanted: Mapping[str, Any]) -> str:

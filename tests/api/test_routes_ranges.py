@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from client.api import RefeedApi
 from connectors.lake.archive import LakeArchive
 from model.moment import render_moment
 from model.principal import PLAN, READ, RUN
@@ -197,6 +198,18 @@ def test_the_terminal_reads_a_time_of_day_as_the_last_one_and_prints_it_in_full(
     code, _, said = refeed("backfill", "sales", "--from", "1h", "--to", "2h", "--yes")
     assert code == 4
     assert "is not after from" in said
+
+
+def test_messages_that_wait_for_the_backup_are_named_before_a_replay(refeed, monkeypatch):
+    topics = {"topics": [{"topic": "sales", "backlog_messages": 1200}, {"topic": "orders", "backlog_messages": 0}]}
+    monkeypatch.setattr(RefeedApi, "list_topics", lambda _: topics)
+    words = ("sales", "orders", "--from", RANGE["from"], "--to", RANGE["to"], "--dry-run")
+    code, _, said = refeed("backfill", *words)
+    assert code == 0
+    assert (
+        "warning: 1,200 messages of sales wait in its backup subscription, and the archive does not have" in said
+    )
+    assert "messages of orders wait" not in said
 
 
 def test_a_range_without_a_message_is_said_with_topics_that_are_close(client, refeed):

@@ -152,6 +152,7 @@ def stream_info(record: StreamRecord) -> Any:
         state=record.state,
         rates=None,
         totals=empty,
+        instance_id="in_1",
         over_seconds=1.0,
         lag_seconds=None,
         backlog_messages=None,
