@@ -12,7 +12,9 @@ from cli.services import service_settings
 def console(
     api_url: Annotated[
         str | None,
-        typer.Option(help="The API's address. Default: REFEED_API_URL, or that of 'refeed up' in REFEED_HOME."),
+        typer.Option(
+            help="The API's address. Default: REFEED_API_URL, else the API of the 'refeed up' of this home."
+        ),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8090,
     host: Annotated[

@@ -20,8 +20,8 @@ FromOption = Annotated[
     typer.Option(
         "--from",
         metavar="TIME",
-        help="The start (UTC): an RFC 3339 time, a day, yesterday, a time of day such as 02:00, or an age such as "
-        "90m, 2h or 3d.",
+        help="The start (UTC). Write an RFC 3339 time, a date such as 2026-01-02, today, yesterday, a time of day "
+        "such as 02:00, or an age such as 90m, 2h or 3d.",
     ),
 ]
 ToOption = Annotated[str | None, typer.Option("--to", metavar="TIME", help="The end, exclusive. Default: now.")]
