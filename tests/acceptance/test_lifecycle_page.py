@@ -123,7 +123,7 @@ def test_the_page_on_updates_does_what_it_says(home: Path, tmp_path: Path) -> No
     shown = re.findall(r"^  (options|release)  +(.*)$", said, re.MULTILINE)
     assert ("options", "slots 2") in shown
     assert shown[-2:] == [("options", "the deployment's settings"), ("release", "the installed version")]
-    assert re.search(r"^up_\w+ +STABLE +installed +installed +slots= ", said, re.MULTILINE), said
+    assert re.search(r"^up_\w+ +backup +STABLE +installed +installed +slots= ", said, re.MULTILINE), said
     # One row, whose three numbers are the same: each message once.
     (counted,) = [json.loads(line) for line in (tmp_path / "counted.json").read_text().splitlines()]
     assert counted["messages"] == counted["ids"] == counted["newest"] > 0

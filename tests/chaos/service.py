@@ -48,7 +48,7 @@ class Service:
         shown: dict[str, Any] = {}
         while time.monotonic() < deadline and not self._over.wait(_POLL_SECONDS):
             try:
-                answer = self._yard.client.get(f"/{collection}/{job_id}")
+                answer = self._yard.client.get(f"/jobs/{job_id}")
                 answer.raise_for_status()
             except httpx.HTTPError:
                 self._yard.api.ensure()
@@ -71,7 +71,7 @@ class Service:
             if time.monotonic() > deadline:
                 raise StuckError(f"{job_id}: {shown}")
             self.say(f"{job_id} is {shown['state']}: {shown['error']}; retrying")
-            self.keep_trying(lambda: self._retry(collection, job_id), httpx.HTTPError, "retries")
+            self.keep_trying(lambda: self._retry(job_id), httpx.HTTPError, "retries")
 
     def keep_trying(self, act: Callable[[], Any], errors: type[Exception], what: str, **environment: str) -> Any:
         """Return what ``act`` returns; an error is one that passes while what was broken comes back.
@@ -97,8 +97,8 @@ class Service:
         finally:
             store.close()
 
-    def _retry(self, collection: str, job_id: str) -> None:
-        answer = self._yard.client.post(f"/{collection}/{job_id}:retry", timeout=60)
+    def _retry(self, job_id: str) -> None:
+        answer = self._yard.client.post(f"/jobs/{job_id}:retry", timeout=60)
         # A conflict is a retry that was taken and whose answer was lost.
         if answer.status_code != httpx.codes.CONFLICT:
             answer.raise_for_status()

@@ -111,7 +111,9 @@ class System:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._commands: dict[str, tuple[str, ...]] = {}
         os.environ["PUBSUB_EMULATOR_HOST"] = self.host
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.api_port}", timeout=30)
+        # An older program has written down its own paths.
+        url = f"http://127.0.0.1:{self.api_port}"
+        self.client = httpx.Client(base_url=url, timeout=30, follow_redirects=True)
 
     def __enter__(self) -> Self:
         return self
