@@ -92,9 +92,8 @@ class BackfillCreate(BackfillRequest):
             "in UTC.",
             longest=64,
             example=_EXAMPLE["from"],
-            help="Replay messages that were published at this time (UTC) or later. Write an RFC 3339 time, a date "
-            "such as 2026-01-02, today, yesterday, an age such as 2h, or a time of day. 02:00 is the last time "
-            "that it was 02:00 UTC.",
+            help="Replay messages that were published at this time (UTC) or later: an RFC 3339 time, a date, "
+            "today, yesterday, an age such as 2h, or a time of day. 02:00 is the last 02:00 in UTC.",
             flag="from",
             metavar="TIME",
         ),
