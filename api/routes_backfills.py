@@ -24,10 +24,10 @@ from api.answers import (
 from api.listing import LIST_INVALID, KindListParameters
 from api.schemas_backfills import (
     BackfillOut,
-    BackfillPage,
     PlanOut,
     StoredPlanOut,
 )
+from api.schemas_jobs import BackfillPage
 from backfill.plan.create import BackfillCreate
 from backfill.steer.kind import BACKFILL
 

@@ -248,13 +248,6 @@ class BackfillOut(BackfillRequest):
     etag: str
 
 
-class BackfillPage(BaseModel):
-    """A page of backfills."""
-
-    backfills: list[BackfillOut]
-    next_page_token: str | None
-
-
 class PublishedSide(BaseModel):
     """A message that would be published, without the tags. `data` is text or base64, cut after 4 KiB."""
 

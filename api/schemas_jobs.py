@@ -64,3 +64,10 @@ class JobPage(BaseModel):
 
     jobs: list[JobOut]
     next_page_token: str | None
+
+
+class BackfillPage(BaseModel):
+    """A page of backfills."""
+
+    backfills: list[BackfillOut]
+    next_page_token: str | None

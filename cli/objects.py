@@ -154,7 +154,7 @@ def _with_verb(kind: ObjectKind | None, verb: str, fitting: Sequence[ObjectKind]
     if kind is None and text.endswith("_"):
         raise InputError(f"The id {text!r} has only its prefix. Give at least the beginning of the rest.")
     if kind is None:
-        # Written with a kind that there is not, a name stands behind it.
+        # After a mistyped kind, as in strem/backup, comes a name that may be right.
         name = text.rpartition("/")[2]
         ways = [f"{k.name}/{name}" for k in fitting if k.prefix is None]
         with_kind = f" To name an object by its kind, write {_enumerate(ways, 'or')}." if ways else ""

@@ -60,7 +60,7 @@ def read_jobs(visit: Visit) -> dict[str, Any]:
 
 
 def read_job(visit: Visit) -> dict[str, Any]:
-    """Return what a job's page shows; a backfill has parts of its own in place of the table of its fields."""
+    """Return what a job's page shows. The page of a backfill has its own parts instead of a table of fields."""
     name, api = visit.path_params["id"], visit.api
     found = visit.read(f"job {name}", lambda: api.jobs.read(name))
     context: dict[str, Any] = {"title": name, "id": name, "found": found, "job": found.data}

@@ -31,7 +31,7 @@ from model.errors import SnapshotRefusedError, StreamSnapshotNotFoundError, Stre
 from model.event import HistoryEventType
 from model.fault import FaultRecord
 from model.job import JobState, new_job_id
-from model.stream_record import Wanted
+from model.stream_record import StreamRecord, Wanted
 from model.stream_snapshot import (
     RestoreRecord,
     RestoreState,
@@ -106,13 +106,10 @@ class StreamSnapshots:
                 request={"stream": stream, "snapshot_id": made.id, "with_source": with_source},
                 actor=actor,
             )
-            append_event(
+            _note(
                 connection,
-                STREAM,
-                stream,
-                HistoryEventType.NOTED,
+                record,
                 now,
-                generation=record.generation,
                 actor=actor,
                 what=f"snapshot {made.id} asked for",
                 why=None if reason is SnapshotReason.MANUAL else reason,
@@ -222,13 +219,10 @@ class StreamSnapshots:
                     raise StreamStateError(f"{stream} is being rolled back to {snapshot_id}.", stream=stream)
             deleting = _SNAPSHOTS.update(connection, snapshot_id, **changes)
             _begin_deletion(connection, deleting, actor=actor, now=now)
-            append_event(
+            _note(
                 connection,
-                STREAM,
-                record.name,
-                HistoryEventType.NOTED,
+                record,
                 now,
-                generation=record.generation,
                 actor=actor,
                 what=f"snapshot {snapshot_id} to be deleted",
                 snapshot=snapshot_id,
@@ -298,13 +292,10 @@ class StreamSnapshots:
                 idempotency=idempotency,
             )
             update_stream(connection, stream, version=record.version + 1, changed_at=now)
-            append_event(
+            _note(
                 connection,
-                STREAM,
-                stream,
-                HistoryEventType.NOTED,
+                record,
                 now,
-                generation=record.generation,
                 actor=actor,
                 what=f"rollback to {snapshot_id} asked for",
                 why=why,
@@ -317,6 +308,16 @@ class StreamSnapshots:
         """Return every time that the stream was put back, newest first."""
         with self._database.read() as connection:
             return [restore_of(job) for job in find_jobs(connection, RESTORE, stream_subject(stream))]
+
+
+def _note(
+    connection: Connection, record: StreamRecord, now: datetime, *, actor: str, what: str, **fields: Any
+) -> None:
+    """Append a line about a snapshot to the history of its stream."""
+    kind, generation = HistoryEventType.NOTED, record.generation
+    append_event(
+        connection, STREAM, record.name, kind, now, generation=generation, actor=actor, what=what, **fields
+    )
 
 
 def _begin_deletion(connection: Connection, snapshot: SnapshotRecord, *, actor: str, now: datetime) -> None:
