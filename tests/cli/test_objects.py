@@ -20,11 +20,11 @@ Refeed = Callable[..., Any]
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    """What was asked of an API with two merges, of which ann made the second, and a backfill of hers."""
+    """What was asked of an API with two merges, the newer one of bob, the other and a backfill of ann."""
     asked: list[tuple[str, Any]] = []
     jobs = [
-        {"id": SECOND, "kind": "merge", "created_by": "ann", "created_at": "2026-01-02T00:00:00Z"},
-        {"id": FIRST, "kind": "merge", "created_by": "bob", "created_at": "2026-01-01T00:00:00Z"},
+        {"id": SECOND, "kind": "merge", "created_by": "bob", "created_at": "2026-01-02T00:00:00Z"},
+        {"id": FIRST, "kind": "merge", "created_by": "ann", "created_at": "2026-01-01T18:00:00Z"},
         {
             "id": "bf_01M7Z1H20HKNZ6PGKRYCX6J212",
             "kind": "backfill",
@@ -63,7 +63,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
         (FIRST[:-1] + "0", FIRST),
         (f"merge/{SECOND}", SECOND),
         (f"job/{SECOND}", SECOND),
-        ("latest", SECOND),
+        ("latest", FIRST),
     ],
 )
 def test_a_job_is_named_by_its_id_or_as_the_newest(
