@@ -118,6 +118,12 @@ def _compaction_progress(found: Mapping[str, Any]) -> str:
     return f"{len(found['files_removed'])} of {len(found['tables'])} tables"
 
 
+def next_of(**commands: str) -> Callable[[Mapping[str, Any]], str]:
+    """Return what names the next command of a job by its state; until a state of ``commands`` it is watched."""
+    return lambda found: commands.get(found["state"], "refeed watch {id}").format_map(found)
+
+
+_NEXT: Final = next_of(SUCCEEDED="refeed logs {id}", **dict.fromkeys(("FAILED", "CANCELLED"), "refeed retry {id}"))
 BACKFILL: Final = ObjectKind(
     name="backfill",
     plural="backfills",
@@ -144,6 +150,7 @@ MERGE: Final = ObjectKind(
     table=_table("merges", ("source", "merged / sources"), _merge_cells),
     read=lambda api, job_id: api.jobs.read(job_id),
     lines=merge_lines,
+    next=_NEXT,
     acts={
         **{verb: _act(verb) for verb in ("cancel", "retry")},
         "rerun": _rerun(MergeCreate, lambda api: api.merges),
@@ -160,6 +167,7 @@ COMPACTION: Final = ObjectKind(
     table=_table("compactions", ("compacted / tables", "files fewer"), _compaction_cells),
     read=lambda api, job_id: api.jobs.read(job_id),
     lines=_compaction_lines,
+    next=_NEXT,
     acts={verb: _act(verb) for verb in ("cancel", "retry")},
     verbs=("logs",),
     follow=lambda api, found: watch_job(api, found, _compaction_progress),

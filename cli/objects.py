@@ -1,13 +1,14 @@
 """Kinds of objects that commands list, describe and steer, and how a command names one object."""
 
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from cli.api import POLL_SECONDS
+from cli.moments import render_minute
 from cli.terminal import ExitCode, err, print_found
 from model.errors import InputError
 from model.naming import did_you_mean
@@ -37,7 +38,8 @@ class ObjectKind:
 
     An object is named as ``name``/NAME or, where its ids have a ``prefix``, by its id. ``fetch`` returns a page of
     objects, and takes those options of ``refeed get`` that ``filters`` names; ``table`` returns the lines of a
-    page, ``lines`` those of one object, and ``whole_lines`` those of ``refeed describe`` if it shows more.
+    page, ``lines`` those of one object, and ``whole_lines`` those of ``refeed describe`` if it shows more. Below
+    ``lines`` it shows who made the object and when, and of ``next`` the command to run next.
     ``acts`` are what verbs do, and ``verbs`` those whose command does more than one call. ``follow`` shows an
     object until it has ended and returns it; then ``succeeded`` says whether it ended well.
     """
@@ -49,6 +51,7 @@ class ObjectKind:
     read: Read | None = None
     lines: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
     whole_lines: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
+    next: Callable[[Mapping[str, Any]], str] | None = None
     prefix: str | None = None
     filters: Sequence[str] = ()
     acts: Mapping[str, Act] = field(default_factory=dict)
@@ -58,8 +61,8 @@ class ObjectKind:
 
     def show(self, found: Mapping[str, Any], *, as_json: bool, whole: bool = False) -> None:
         """Print one object."""
-        lines = (self.whole_lines if whole else None) or self.lines or self.table
-        print_found(found, lines, as_json=as_json)
+        whole_lines = self.whole_lines or self._lines_with_next
+        print_found(found, whole_lines if whole else self.lines or self.table, as_json=as_json)
 
     def finish(self, api: "RefeedApi", found: dict[str, Any], *, watch: bool, as_json: bool) -> None:
         """Print an object; with ``watch`` once it has ended.
@@ -72,6 +75,14 @@ class ObjectKind:
         self.show(found, as_json=as_json)
         if watch and not self.succeeded(found):
             raise typer.Exit(ExitCode.FAILED)
+
+    def _lines_with_next(self, found: Mapping[str, Any]) -> Iterator[str]:
+        assert self.lines is not None
+        yield from self.lines(found)
+        if found.get("created_by"):
+            yield f"  created     {render_minute(found['created_at'])} UTC by {found['created_by']}"
+        if self.next is not None:
+            yield f"  next        {self.next(found)}"
 
 
 @dataclass(frozen=True, slots=True)

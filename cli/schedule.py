@@ -75,6 +75,7 @@ SCHEDULE: Final = ObjectKind(
     table=_table,
     read=lambda api, name: api.read_schedule(name),
     lines=_lines,
+    next=lambda found: f"refeed {'resume schedule/' if found['paused'] else 'run-now '}{found['name']}",
     acts={
         "pause": lambda api, name, _: api.act_on_schedule(name, "pause"),
         "resume": lambda api, name, _: api.act_on_schedule(name, "resume"),

@@ -8,7 +8,7 @@ import typer
 
 from cli.api import open_api, poll
 from cli.approval import end_if_held
-from cli.jobs import JOB_FILTERS, fetch_jobs
+from cli.jobs import JOB_FILTERS, fetch_jobs, next_of
 from cli.moments import render_minute
 from cli.objects import ObjectKind, follow_states, stream_name
 from cli.options import JsonOption, WatchOption, YesOption
@@ -154,8 +154,6 @@ def _table(found: Mapping[str, Any]) -> list[str]:
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"{found['id']} of {found['stream']}: {found['state']}"
     for label, key in (
-        ("made", "created_at"),
-        ("by", "created_by"),
         ("release", "release"),
         ("bytes", "size_bytes"),
         ("seconds paused", "seconds_paused"),
@@ -176,6 +174,7 @@ SNAPSHOT: Final = ObjectKind(
     table=_table,
     read=lambda api, snapshot_id: api.read_snapshot(snapshot_id),
     lines=_lines,
+    next=next_of(COMPLETED="refeed restore {stream} {id}", FAILED="refeed snapshot {stream}"),
     follow=_follow,
     succeeded=lambda found: found["state"] == SnapshotState.COMPLETED,
 )
@@ -188,5 +187,6 @@ RESTORE: Final = ObjectKind(
     table=_restores_table,
     read=lambda api, restore_id: api.jobs.read(restore_id),
     lines=_rollback_lines,
+    next=next_of(SUCCEEDED="refeed describe stream/{stream}", FAILED="refeed logs stream/{stream}"),
     follow=lambda api, found: follow_states(found, lambda: api.jobs.read(found["id"]), {"SUCCEEDED", "FAILED"}),
 )

@@ -75,4 +75,5 @@ SOURCE: Final = ObjectKind(
     table=_table,
     read=lambda api, name: api.read_source(name),
     lines=_lines,
+    next=lambda found: f"refeed messages {found['topic']}" if found["topic"] else "refeed registry check",
 )

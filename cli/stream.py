@@ -21,6 +21,7 @@ from cli.template import launch_template
 from cli.terminal import ExitCode, err, render_figures
 from model.declaration import declared_fields
 from model.errors import InputError, RequestRefusedError
+from model.job import ACTIVE_STATES
 from model.stream_options import GROUP, KNOWN_IDS_SECONDS, MAPPING, MESSAGE_BYTES, KinesisStreamOptions
 from model.stream_record import DRAIN_TIMEOUT_SECONDS, ENDED_STATES, MAX_DRAIN_TIMEOUT_SECONDS, StreamState
 from rollout.request import KIND, RELEASE, SNAPSHOT
@@ -292,17 +293,29 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "stream", f"process {found['owner']['pid']} on {found['owner']['host']}"
     if found["seconds_since_report"] is not None:
         yield "reported", f"{render_seconds(found['seconds_since_report'])} ago"
+    yield "lag", f"{render_seconds(found['lag_seconds'])}, backlog {render_count(found['backlog_messages'])}"
+    if found["rates"] is not None:
+        yield "rate", f"{found['rates'].get('messages', 0):,.1f} messages/s"
     if found["not_committed"]:
         yield "given back", f"{found['not_committed']:,} messages, which are delivered again"
     if found["retained_until"] is not None:
         yield "pending", f"messages are kept until {render_minute(found['retained_until'])} UTC"
     if found["error"] is not None:
         yield "error", f"{found['error']['code']}: {found['error']['message']}"
-    if has_ended:
-        yield "next", " ".join(_launch_words(found))
-    elif agent is None:
+    for job in found.get("jobs", ()):
+        yield job["kind"], f"{job['id']}  {job['state']}"
+    yield "next", _next_command(found)
+
+
+def _next_command(found: Mapping[str, Any]) -> str:
+    if found.get("jobs"):
+        return f"refeed watch {found['jobs'][0]['id']}"
+    if found["state"] in _ENDED:
+        return " ".join(_launch_words(found))
+    if found["agent"] is None:
         # An agent takes it within a second, where one runs.
-        yield "next", f"refeed describe stream/{found['name']}; without an agent: refeed up, or refeed agent"
+        return f"refeed describe stream/{found['name']}; without an agent: refeed up, or refeed agent"
+    return f"refeed {'figures' if found['error'] is None else 'logs'} stream/{found['name']}"
 
 
 def _launch_words(found: Mapping[str, Any]) -> Iterator[str]:
@@ -322,6 +335,12 @@ def _option_texts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, text
 
 
+def _read(api: "RefeedApi", name: str) -> dict[str, Any]:
+    """Return a stream with its updates and restores that have not ended."""
+    jobs = api.jobs.list(page_size=50, stream=name, state=sorted(ACTIVE_STATES))["jobs"]
+    return {**api.read_stream(name), "jobs": jobs}
+
+
 def _list_lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield from render_streams(found["streams"])
     yield "\nTo see all streams and jobs: refeed status"
@@ -332,8 +351,9 @@ STREAM: Final = ObjectKind(
     plural="streams",
     fetch=lambda api, _: api.list_streams(),
     table=_list_lines,
-    read=lambda api, name: api.read_stream(name),
+    read=_read,
     lines=describe_stream,
+    whole_lines=describe_stream,
     verbs=("logs", "figures", "set", "revert"),
     acts={"cancel": lambda api, name, _: api.act_on_stream(name, "cancel")},
     follow=lambda api, found: follow_states(found, lambda: api.read_stream(found["name"]), _ENDED),

@@ -47,6 +47,11 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"\n{json.dumps(found['request'], indent=2, ensure_ascii=False)}"
 
 
+def _launch_command(found: Mapping[str, Any]) -> str:
+    needed = (f" --param {each['name']}=VALUE" for each in found["parameters"] if each["required"])
+    return f"refeed launch template/{found['name']}{''.join(needed)}"
+
+
 def _made_lines(made: Mapping[str, Any]) -> Iterator[str]:
     is_job = made["kind"] in {"backfill", "merge"}
     next_ = f"watch {made['id']}" if is_job else f"describe stream/{made['id']}"
@@ -74,4 +79,5 @@ TEMPLATE: Final = ObjectKind(
     table=_table,
     read=lambda api, name: api.read_template(name),
     lines=_lines,
+    next=_launch_command,
 )

@@ -8,7 +8,7 @@ import typer
 
 from cli.api import open_api
 from cli.approval import end_if_held
-from cli.jobs import JOB_FILTERS, fetch_jobs
+from cli.jobs import JOB_FILTERS, fetch_jobs, next_of
 from cli.moments import render_minute, render_seconds
 from cli.objects import ObjectKind, follow_states, stream_name
 from cli.options import JsonOption
@@ -172,7 +172,7 @@ def _changes(update: Mapping[str, Any]) -> Iterator[str]:
 def _describe(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"{found['id']} of {found['stream']}: {found['state']}"
     for label, text in _details(found):
-        yield f"  {label:<9} {text}"
+        yield f"  {label:<11} {text}"
 
 
 def _describe_whole(found: Mapping[str, Any]) -> Iterator[str]:
@@ -185,6 +185,8 @@ def _describe_whole(found: Mapping[str, Any]) -> Iterator[str]:
 
 def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from _wanted(found)
+    if found["reason"] is not None:
+        yield "reason", found["reason"]
     checked = found["checked"]
     for reason in () if checked is None else checked["reasons"]:
         yield "refused", f"{reason['code']}: {reason['message']} {reason['advice']}"
@@ -250,6 +252,10 @@ UPDATE: Final = ObjectKind(
     table=_list,
     read=lambda api, update_id: api.jobs.read(update_id),
     lines=_describe_whole,
+    next=next_of(
+        STABLE="refeed revert {id}, if the new release is wrong",
+        **dict.fromkeys(("REFUSED", "ROLLED_BACK", "FAILED"), "refeed logs stream/{stream}"),
+    ),
     acts={"revert": lambda api, update_id, _: api.jobs.act(update_id, "revert")},
     follow=lambda api, found: follow_states(found, lambda: api.jobs.read(found["id"]), _ENDED),
     succeeded=lambda found: found["state"] == UpdateState.STABLE,

@@ -59,6 +59,22 @@ def test_an_update_is_asked_for_and_shown_at_its_step(api, client):
     assert (shown["state"], shown["checked"], shown["has_way_back"]) == ("STARTING", CHECKED, True)
 
 
+def test_who_asked_when_and_what_comes_next_is_described_and_a_stream_names_its_update(api, client, refeed):
+    body = {"options": {"slots": 8}, "strategy": "restart", "reason": "faster"}
+    made = client.post("/streams/backup:update", json=body).json()
+    minute = made["created_at"].replace("T", " ")[:16]
+    _, text, _ = refeed("describe", made["id"])
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert lines[-2:] == [f"created {minute} UTC by {made['created_by']}", f"next refeed watch {made['id']}"]
+    assert "reason faster" in lines
+    code, text, _ = refeed("describe", "stream/backup")
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert (code, lines[-2:]) == (0, [f"update {made['id']} CHECKING", f"next refeed watch {made['id']}"])
+    advance(api, made["id"], UpdateState.STABLE)
+    assert f"refeed revert {made['id']}" in refeed("describe", made["id"])[1]
+    assert made["id"] not in refeed("describe", "stream/backup")[1]
+
+
 def test_an_update_is_for_the_stream_as_it_was_read_unless_its_key_has_made_one(api, client):
     body = {"options": {"slots": 8}, "strategy": "restart"}
     headers = {"If-Match": client.get("/streams/backup").headers["ETag"], "Idempotency-Key": "k"}
@@ -211,7 +227,7 @@ def test_the_terminal_asks_for_an_update_lists_it_and_says_what_is_next(api: Any
     assert refeed("revert", "stream/backup")[0] == 4, "the stream does not run with it"
     code, out, err = refeed("update", "backup", *options)
     assert (code, "installed" in out) == (0, False), err
-    assert "option    slots becomes 8\n" in out
+    assert "option      slots becomes 8\n" in out
     assert "option    batch_bytes becomes the setting of the deployment\n" in out
     for wrong in (["--set", "slots"], ["--mapping", "a"], ["--when-inconclusive", "ask"]):
         assert refeed("update", "backup", *wrong)[0] == 2

@@ -137,3 +137,16 @@ def test_every_kind_has_a_list_and_a_name_of_its_own() -> None:
     names = [name for kind in KINDS.kinds for name in (kind.name, kind.plural)]
     assert len(names) == len(set(names))
     assert all(kind.lines for kind in KINDS.kinds if kind.read)
+
+
+def test_every_kind_that_is_described_says_what_to_run_next() -> None:
+    # Those of the others stand among their own lines.
+    own = {"stream", "backfill", "approval", "rollout"}
+    assert {kind.name for kind in KINDS.kinds if kind.read and not kind.next} == own
+
+
+def test_a_job_is_watched_until_it_has_ended_and_tried_again_where_it_failed() -> None:
+    merge = next(kind for kind in KINDS.kinds if kind.name == "merge")
+    assert merge.next is not None
+    said = [merge.next({"id": "mg_1", "state": state}) for state in ("RUNNING", "FAILED", "SUCCEEDED")]
+    assert said == ["refeed watch mg_1", "refeed retry mg_1", "refeed logs mg_1"]

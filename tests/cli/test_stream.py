@@ -103,6 +103,9 @@ def test_a_stream_names_its_generation_and_its_pending_messages() -> None:
         "not_committed": 0,
         "retained_until": "2026-01-09T03:04:05Z",
         "error": None,
+        "lag_seconds": 12.3,
+        "backlog_messages": 1234,
+        "rates": {"messages": 5.25},
     }
     lines = [" ".join(line.split()) for line in describe_stream(stream)]
     assert "options group shop, mapping orders=sales" in lines
@@ -110,6 +113,8 @@ def test_a_stream_names_its_generation_and_its_pending_messages() -> None:
     assert "launched 2026-01-02 03:04 UTC by ann, generation 2" in lines
     assert "stream process 7 on vm" in lines
     assert "pending messages are kept until 2026-01-09 03:04 UTC" in lines
+    assert "lag 12 s, backlog 1,234" in lines
+    assert "rate 5.2 messages/s" in lines
 
 
 def test_a_stream_is_watched_until_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
