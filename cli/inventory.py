@@ -93,7 +93,7 @@ def render_streams(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         ]
         for each in found
     ]
-    names = ["stream", "state", "report", "messages/s", "lag", "backlog", "total"]
+    names = ["stream", "state", "report", "messages/s", "lag", "backlog", "since start"]
     yield from render_figures(names, rows, left=2)
     for each in found:
         if each["error"]:

@@ -6,11 +6,14 @@ from uuid import uuid4
 
 import typer
 
-from cli.api import print_answer
+from cli.api import open_api, poll
 from cli.moments import render_minute
 from cli.objects import ObjectKind
 from cli.options import JsonOption
-from cli.terminal import render_table
+from cli.terminal import print_found, render_table
+
+# A replica looks every second for runs to start.
+_START_SECONDS: Final = 10.0
 
 
 def run_now(
@@ -22,11 +25,18 @@ def run_now(
 ) -> None:
     """Run a schedule's job now, for the newest slot that has ended, with your own permissions.
 
-    If the previous run has not ended, the schedule's overlap decides whether the run waits or is skipped.
+    If the previous run has not ended, the schedule's overlap decides whether the run waits or is skipped. The
+    command waits a few seconds until the job is created, and prints its id.
     """
     name = name.removeprefix("schedule/")
-    key = idempotency_key or str(uuid4())
-    print_answer(lambda api: api.run_schedule(name, idempotency_key=key), _run_lines, as_json=as_json)
+    with open_api() as api:
+        run = api.run_schedule(name, idempotency_key=idempotency_key or str(uuid4()))
+
+        def look() -> dict[str, Any]:
+            return next((each for each in api.read_schedule(name)["runs"] if each["slot"] == run["slot"]), run)
+
+        found = poll(run, look, lambda it: it["state"] != "STARTING", seconds=_START_SECONDS)
+    print_found(found, _run_lines, as_json=as_json)
 
 
 def _table(found: Mapping[str, Any]) -> list[str]:

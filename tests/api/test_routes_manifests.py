@@ -292,6 +292,12 @@ def test_a_schedule_runs_when_somebody_asks_once_for_a_key_and_the_job_is_theirs
     assert client.post("/schedules/weekly:run").status_code == 404
 
 
+def test_a_run_is_shown_once_it_is_known_whether_it_has_a_job(refeed):
+    code, printed, _ = refeed("run-now", "nightly-merge")
+    assert (code, "STARTING" in printed, "SKIPPED" in printed) == (0, False, True)
+    assert "there is nothing to merge" in printed
+
+
 def test_a_schedule_s_backfill_needs_no_sql(api, client):
     run = run_of(api, RANGE)
     made = client.get(f"/jobs/{run['job_id']}").json()

@@ -228,7 +228,7 @@ def test_the_terminal_asks_for_an_update_lists_it_and_says_what_is_next(api: Any
     code, out, err = refeed("update", "backup", *options)
     assert (code, "installed" in out) == (0, False), err
     assert "option      slots becomes 8\n" in out
-    assert "option    batch_bytes becomes the setting of the deployment\n" in out
+    assert "option      batch_bytes becomes the setting of the deployment\n" in out
     for wrong in (["--set", "slots"], ["--mapping", "a"], ["--when-inconclusive", "ask"]):
         assert refeed("update", "backup", *wrong)[0] == 2
 

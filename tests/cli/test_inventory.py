@@ -119,6 +119,7 @@ def test_streams_show_state_and_figures_and_what_is_wrong(refeed: Refeed, monkey
         "To see all streams and jobs: refeed status",
     ]
     assert "backup\n  RUNNING        1.3 s ago     1,234.6    2.0 s    4,096  123,456,789\n" in result.out
+    assert lines[1].endswith("  SINCE START"), "a total counts from the start of the stream's process on"
     assert max(map(len, lines[:8])) <= COLUMNS
     assert json.loads(refeed("get", "streams", "--json").out) == found
     answer(monkeypatch, "list_streams", {"streams": []})
