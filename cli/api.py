@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from cli.running import find_running
+from cli.processes import is_listening
+from cli.running import RunningUp, record_of
 from cli.terminal import Found, print_found
 from connectors.gcp_kms.decrypt import decrypt
 from model.errors import SettingsError
 from model.secret import is_reference, read_secret
+from model.settings import find_home
 
 if TYPE_CHECKING:
     from client.api import RefeedApi
@@ -22,7 +24,8 @@ POLL_SECONDS: Final = 0.5
 def open_api() -> "RefeedApi":
     """Return the API at REFEED_API_URL, called with REFEED_API_KEY if there is one.
 
-    Without REFEED_API_URL it is that of the ``refeed up`` that runs on this home, else the usual one.
+    Without REFEED_API_URL it is that of the ``refeed up`` that runs on this home, else the usual one. Where nobody
+    listens there, it is that of the last ``refeed up``: an error then names the address that people know.
 
     Raises:
         SettingsError: REFEED_API_URL is not an address, or REFEED_API_KEY a reference that leads to no key.
@@ -67,8 +70,9 @@ def find_api_url() -> str:
     """
     url = (os.environ.get("REFEED_API_URL") or "").strip()
     if not url:
-        running = find_running(os.environ)
-        return DEFAULT_API_URL if running is None else running.api_url
+        last = RunningUp.read(record_of(find_home(os.environ)))
+        is_usual = last is None or (not last.up.is_alive and is_listening(urlsplit(DEFAULT_API_URL).netloc))
+        return DEFAULT_API_URL if last is None or is_usual else last.api_url
     return check_api_url(url, "REFEED_API_URL")
 
 

@@ -35,9 +35,9 @@ def check_input(path: Path) -> None:
 def read_messages(path: Path, *, topic: str | None = None) -> Iterator[tuple[str, Message]]:
     """Yield (topic, message) of every line of ``path``, ``-`` being stdin; gzip is found by its first bytes.
 
-    A line is ``{"topic", "attributes", "data" | "data_base64", "ordering_key"}``. ``data`` is any JSON value and
-    is published as compact JSON in UTF-8; ``data_base64`` gives the bytes themselves. ``topic`` wins over the
-    line's.
+    A line is ``{"topic", "attributes", "data" | "data_base64", "ordering_key"}``. A text in
+    ``data`` is published as it is, any other JSON value as compact JSON, both in UTF-8; ``data_base64`` gives the
+    bytes themselves. ``topic`` wins over the line's.
 
     Raises:
         LineError: a line is not that, or the file breaks off; the message names the line.
@@ -119,8 +119,14 @@ def _payload(fields: dict[str, Any], where: str) -> bytes:
             raise LineError(f"{where}: data_base64 is not valid base64: {exc}") from exc
     if "data" not in fields:
         return b""
+    data = fields["data"]
+    if isinstance(data, str):
+        try:
+            return data.encode()
+        except UnicodeEncodeError as exc:
+            raise LineError(f"{where}: data has half of a surrogate pair; use data_base64") from exc
     try:
-        return json.dumps(fields["data"], ensure_ascii=False, separators=(",", ":")).encode()
+        return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
         # Half of a surrogate pair has no UTF-8; as an escape it is still the JSON it was.
-        return json.dumps(fields["data"], separators=(",", ":")).encode()
+        return json.dumps(data, separators=(",", ":")).encode()

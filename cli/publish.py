@@ -11,8 +11,8 @@ from cli.invocation import command_settings, open_deployment
 from cli.lines import check_input, read_messages
 from cli.options import JsonObjectOption
 from cli.terminal import err, print_json
-from model.errors import LineError
-from model.message import Message, parse_resource_id
+from model.errors import LineError, RefeedError, SubscriptionNotFoundError
+from model.message import Message, backup_subscription_id, parse_resource_id
 from model.settings import Settings
 
 _BATCH_MESSAGES: Final = 1000
@@ -34,16 +34,17 @@ def publish(
 ) -> None:
     """Publish the messages of FILE. Each line is a JSON object.
 
-    A line has the fields `topic`, `attributes`, `data` or `data_base64`, and `ordering_key`. On a local Pub/Sub
-    server, the command creates missing topics. If a line is faulty, the command ends. The lines before the faulty
-    line are published.
+    A line has the fields `topic`, `attributes`, `data` or `data_base64`, and `ordering_key`. A string in `data` is
+    published as it is, and any other value as JSON. On a local Pub/Sub server, the command creates missing topics.
+    If a line is faulty, the command ends. The lines before the faulty line are published.
     """
     if topic is not None:
         parse_resource_id(topic)
     check_input(file)
+    settings = command_settings()
     published: dict[str, int] = {}
     try:
-        for batch in publish_all(command_settings(), read_messages(file, topic=topic)):
+        for batch in publish_all(settings, read_messages(file, topic=topic)):
             published[batch.topic] = published.get(batch.topic, 0) + len(batch.ids)
     finally:
         total = sum(published.values())
@@ -51,6 +52,24 @@ def publish(
             print_json({"published": total, "topics": published})
         else:
             err.print(f"published {total} messages to {len(published)} topics")
+            if loose := list(_find_loose(settings, published)):
+                err.print(f"No backup is attached to {', '.join(loose)}, so nothing archives these messages.")
+                err.print(f"To back up what is published from now on: refeed attach {' '.join(loose)}")
+
+
+def _find_loose(settings: Settings, topics: Iterable[str]) -> Iterator[str]:
+    """Yield the topics without a backup subscription, as far as the caller may look for one."""
+    with open_deployment(settings).pubsub as admin:
+        for topic in topics:
+            try:
+                found = admin.get_subscription(backup_subscription_id(topic))
+            except SubscriptionNotFoundError:
+                yield topic
+            except RefeedError:
+                return
+            else:
+                if found.detached:
+                    yield topic
 
 
 @dataclass(frozen=True, slots=True)

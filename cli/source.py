@@ -12,7 +12,7 @@ _NONE: Final = "-"
 
 def _table(found: Mapping[str, Any]) -> Iterator[str]:
     if not found["sources"]:
-        yield "The registry has no sources. 'refeed registry publish FILES' adds sources."
+        yield "The registry has no sources. 'refeed registry publish --help' shows how to add one."
         return
     rows = [
         [

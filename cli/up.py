@@ -249,10 +249,8 @@ def _hold_home(home: Path) -> Iterator[Path]:
         except BlockingIOError as exc:
             raise _held(home, RunningUp.read(record)) from exc
         _end_leftovers(record)
-        try:
-            yield record
-        finally:
-            record.unlink(missing_ok=True)
+        # It stays afterwards: commands name the address where the API was.
+        yield record
 
 
 def _held(home: Path, first: RunningUp | None) -> LeaseHeldError:

@@ -23,11 +23,13 @@ def test_a_line_is_a_message(tmp_path: Path) -> None:
         "",
         {"topic": "blobs", "data_base64": "AP8=", "ordering_key": "k"},
         {"topic": "empty", "attributes": {"a": "b"}},
+        {"topic": "texts", "data": '{"b": 1}'},
     )
     assert list(read_messages(file)) == [
         ("orders", Message('{"b":[1,2.5,null,"ö"]}'.encode(), {"a": "ü", "empty": ""})),
         ("blobs", Message(b"\x00\xff", {}, ordering_key="k")),
         ("empty", Message(b"", {"a": "b"})),
+        ("texts", Message(b'{"b": 1}')),
     ]
 
 
@@ -39,7 +41,7 @@ def test_the_given_topic_wins_over_the_lines(tmp_path: Path) -> None:
 def test_gzip_is_found_by_its_bytes_not_its_name(tmp_path: Path) -> None:
     file = tmp_path / "m.ndjson"
     file.write_bytes(gzip.compress(b'{"topic":"orders","data":"x"}\n'))
-    assert list(read_messages(file)) == [("orders", Message(b'"x"'))]
+    assert list(read_messages(file)) == [("orders", Message(b"x"))]
 
 
 @pytest.mark.parametrize(
@@ -55,8 +57,8 @@ def test_a_dash_is_stdin(monkeypatch: pytest.MonkeyPatch, content: bytes) -> Non
 
 
 def test_half_of_a_surrogate_pair_stays_the_json_it_was(tmp_path: Path) -> None:
-    file = write(tmp_path / "m", r'{"topic":"orders","data":"\ud800"}')
-    assert list(read_messages(file)) == [("orders", Message(rb'"\ud800"'))]
+    file = write(tmp_path / "m", r'{"topic":"orders","data":["\ud800"]}')
+    assert list(read_messages(file)) == [("orders", Message(rb'["\ud800"]'))]
 
 
 @pytest.mark.parametrize(
@@ -70,6 +72,8 @@ def test_half_of_a_surrogate_pair_stays_the_json_it_was(tmp_path: Path) -> None:
         ({"topic": "goog.x", "data": 1}, "is not a valid topic id"),
         ({"topic": "orders"}, "data or an attribute"),
         ({"topic": "orders", "data_base64": ""}, "data or an attribute"),
+        ({"topic": "orders", "data": ""}, "data or an attribute"),
+        (r'{"topic": "orders", "data": "\ud800"}', "half of a surrogate pair"),
         ({"topic": "orders", "payload": 1}, "unknown fields payload"),
         ({"topic": "orders", "data": 1, "data_base64": "AA=="}, "not both"),
         ({"topic": "orders", "data_base64": "A"}, "not valid base64"),

@@ -31,6 +31,16 @@ def test_messages_arrive_as_the_lines_say_and_missing_topics_are_made(refeed, pu
         assert pubsub.list_topics() == ["members", "orders"]
 
 
+def test_a_topic_that_nothing_backs_up_is_named(refeed, pubsub_server, tmp_path):
+    file = write_lines(tmp_path / "m", {"topic": "orders", "data": 1}, {"topic": "members", "data": 1})
+    assert refeed("attach", "orders").code == 0
+    said = refeed("publish", file).err
+    assert "No backup is attached to members, so" in said
+    assert "refeed attach members\n" in said
+    assert refeed("attach", "members").code == 0
+    assert "No backup" not in refeed("publish", file).err
+
+
 def test_what_stands_before_a_bad_line_is_published(refeed, pubsub_server, tmp_path):
     file = write_lines(
         tmp_path / "m", {"topic": "orders", "data": 1}, {"topic": "orders"}, {"topic": "x1", "data": 1}

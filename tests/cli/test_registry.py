@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -47,6 +48,17 @@ def test_an_inferred_source_is_named_although_nothing_of_it_can_be_compared(refe
     for command in ("diff", "publish"):
         result = refeed("registry", command, path)
         assert (result.code, "hooks: an inferred source" in result.out) == (0, True)
+
+
+def test_the_help_shows_a_whole_file_and_the_words_for_other_sources(refeed, files):
+    said = " ".join(refeed("registry", "publish", "--help").out.split())
+    example, message = (re.search(f"`({words})`", said).group(1) for words in ("sources: .*?", "message: .*?"))
+    descriptors, path = files(sources=example)
+    assert refeed("registry", "check", path).code == 0
+    with_message = example.replace("schema: inferred", f"{message}, key: id")
+    files(sources=with_message)
+    checked = refeed("registry", "check", descriptors, path)
+    assert (with_message != example, checked.code, "shop.Order" in checked.out) == (True, 0, True), checked.err
 
 
 INFERRED = """

@@ -52,6 +52,17 @@ def test_an_up_of_another_project_is_not_taken_for_this_one_s_pubsub(home, monke
     assert command_settings().pubsub_emulator_host is None
 
 
+@pytest.mark.parametrize(("is_usual_up", "url"), [(True, DEFAULT_API_URL), (False, RUNNING.api_url)])
+def test_once_an_up_has_ended_its_api_is_named_unless_the_usual_one_answers(
+    home: Path, monkeypatch: pytest.MonkeyPatch, is_usual_up: bool, url: str
+) -> None:
+    write(home, replace(RUNNING, up=replace(RUNNING.up, pid=2**22 + 1)))
+    monkeypatch.setattr("cli.api.is_listening", lambda _: is_usual_up)
+    with open_api() as api:
+        assert api.url == url
+    assert find_running(os.environ) is None
+
+
 def test_what_a_dead_up_left_is_ignored(home: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as one:
         process = Process.of(one.pid)
@@ -61,11 +72,11 @@ def test_what_a_dead_up_left_is_ignored(home: Path) -> None:
         one.kill()
     assert find_running(os.environ) is None
     assert command_settings().pubsub_emulator_host is None
-    with open_api() as api:
-        assert api.url == DEFAULT_API_URL
     for text in ("", "[]", '{"up": 1}', json.dumps({"processes": {}, "up": {}})):
         record_of(home).write_text(text)
         assert find_running(os.environ) is None
+        with open_api() as api:
+            assert api.url == DEFAULT_API_URL
 
 
 def test_a_second_up_names_the_first_one_s_process_and_addresses(refeed: Callable[..., Any], home: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from app.deployment import Deployment
 from cli import up
 from cli.processes import free_port
+from cli.running import RunningUp
 from cli.stack import Stack
 from model.errors import ProcessEndedError, StoreUnavailableError
 from model.principal import STREAMS_OPERATE, STREAMS_READ, Principal
@@ -77,7 +78,9 @@ def test_what_a_killed_up_left_running_is_ended(home: Path) -> None:
         (home / "run" / "up.json").write_text(json.dumps({**ADDRESSES, "processes": {"backup": asdict(process)}}))
         with up._hold_home(home) as path:
             assert orphan.wait(timeout=20) == -signal.SIGKILL
-        assert not path.exists()
+        noted = RunningUp.read(path)
+        assert noted is not None
+        assert list(noted.left()) == []
 
 
 def test_a_port_that_a_dead_process_still_holds_is_waited_for(home, monkeypatch, sleeper):
