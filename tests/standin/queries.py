@@ -36,6 +36,7 @@ class Analysis:
     """What a text would do. ``bytes`` is what it reads, by the documentation's sizes; ``fields`` are its rows'.
 
     ``past`` are the moments at which tables are read that are not read as they are, in microseconds since 1970.
+    ``engine_text`` is what the engine runs for a query, with its parameters and the names of its columns.
     """
 
     query: QueryText
@@ -45,6 +46,7 @@ class Analysis:
     bytes: int
     fields: list[dict[str, Any]] | None
     past: Mapping[TableKey, int] = field(default_factory=dict)
+    engine_text: tuple[str, Any, list[str] | None] | None = None
 
     @property
     def kind(self) -> str:
@@ -99,6 +101,11 @@ class Queries:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._scans = Scans(catalog)
+        # Each session is a cursor of it, with tables of its own: functions take most of a small query's time.
+        self._engine = duckdb.connect(":memory:")
+        register_functions(self._engine)
+        for macro in _MACROS:
+            self._engine.execute(macro)
 
     def analyse(self, query: QueryText, *, needs_filter: bool = True) -> Analysis:
         """Return what the text would do; without ``needs_filter`` no table asks for a condition on partitions.
@@ -154,9 +161,9 @@ class Queries:
         analysis = Analysis(query, statement, entries, partitions, size, None, past)
         if statement.query is None:
             return analysis
+        analysis = replace(analysis, engine_text=self._engine_text(analysis))
         with self._session([analysis], empty=True) as connection:
-            fields = self._describe(analysis, connection)
-        return replace(analysis, fields=fields)
+            return replace(analysis, fields=self._describe(analysis, connection))
 
     def view_text(self, entry: TableEntry) -> QueryText:
         """Return a view's text; names in it are always full or of its own project."""
@@ -167,7 +174,8 @@ class Queries:
         with self._session([analysis]) as connection, engine_errors(cancel):
             cancel.watch(connection)
             try:
-                sql, values, names = self._engine_text(analysis)
+                assert analysis.engine_text is not None
+                sql, values, names = analysis.engine_text
                 reader = connection.sql(sql, params=values).to_arrow_reader(_BATCH_ROWS)
                 schema = _renamed(reader.schema, names)
                 checked = _checked_fields(schema)
@@ -237,7 +245,8 @@ class Queries:
                             entry = analysis.entries[analysis.statement.target]
                             totals[entry.id] += self._run_change(analysis, connection).total
                         else:
-                            sql, values, _ = self._engine_text(analysis)
+                            assert analysis.engine_text is not None
+                            sql, values, _ = analysis.engine_text
                             connection.execute(sql, values).fetchall()
                 finally:
                     cancel.watch(None)
@@ -264,7 +273,7 @@ class Queries:
         """Make a table that a statement changes."""
         name, step = _name(snapshot.table), snapshot.table.ingestion_step_us
         connection.register(f"rows_of_{name}", self._catalog.read_table(snapshot))
-        connection.execute(f"CREATE TABLE {name} AS SELECT * FROM rows_of_{name}")
+        connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM rows_of_{name}")
         if step:
             now = now_us()
             moment = f"make_timestamptz({now - now % step})"
@@ -305,16 +314,13 @@ class Queries:
         self, analyses: Sequence[Analysis], *, empty: bool = False, without: Sequence[TableEntry] = ()
     ) -> Iterator[Any]:
         """Give a connection in which each table of the analyses is a view, views too."""
-        connection = duckdb.connect(":memory:")
-        register_functions(connection)
+        connection = self._engine.cursor()
         entries = {key: entry for analysis in analyses for key, entry in analysis.entries.items()}
         left_out = {entry.id for entry in without}
         try:
             for setting in ("TimeZone = 'UTC'", "threads = 2", "arrow_large_buffer_size = true",
                             "python_enable_replacements = false"):  # fmt: skip
                 connection.execute(f"SET {setting}")
-            for macro in _MACROS:
-                connection.execute(macro)
             for key, entry in entries.items():
                 if entry.is_view or entry.id in left_out:
                     continue
@@ -337,13 +343,13 @@ class Queries:
             if entries[key].is_view:
                 self._create_view(connection, entries[key], entries)
         names = {key: _name(found) for key, found in entries.items()}
-        connection.execute(
-            f"CREATE OR REPLACE VIEW {_name(entry)} AS {render(statement, names, entries, inner.project, None)}"
-        )
+        text = render(statement, names, entries, inner.project, None)
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW {_name(entry)} AS {text}")
 
     def _describe(self, analysis: Analysis, connection: Any) -> list[dict[str, Any]]:
+        assert analysis.engine_text is not None
+        sql, values, names = analysis.engine_text
         with engine_errors(None):
-            sql, values, names = self._engine_text(analysis)
             rows = connection.sql(f"SELECT * FROM ({sql}) LIMIT 0", params=values)
             types, schema = rows.types, rows.to_arrow_table().schema
         fields = [_with_json(*pair) for pair in zip(_checked_fields(_renamed(schema, names)), types, strict=True)]

@@ -54,7 +54,7 @@ class Scans:
             known = {piece.partition_us for piece in self._catalog.snapshot(entry, at_us).pieces}
         else:
             return None
-        with duckdb.connect(":memory:") as connection, engine_errors(None):
+        with duckdb.cursor() as connection, engine_errors(None):
             connection.execute("SET TimeZone = 'UTC'")
             wanted: set[int | None] = set()
             for parts in found:
@@ -82,7 +82,7 @@ class Scans:
         if entry.key not in statement.moments:
             return None
         sql = f"SELECT epoch_us({render_moment(statement.moments[entry.key])})"
-        with duckdb.connect(":memory:") as connection, engine_errors(None):
+        with duckdb.cursor() as connection, engine_errors(None):
             connection.execute("SET TimeZone = 'UTC'")
             [moment] = connection.execute(sql, query.bound(sql)).fetchone() or (0,)
         # "Access historical data": no future, and a window of seven days; a table has no past before it was made.

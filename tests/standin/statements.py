@@ -52,8 +52,9 @@ class Statement:
         return found if isinstance(found, exp.Query) else None
 
 
+@lru_cache(maxsize=256)
 def parse_statement(text: str, project: str, default_dataset: str | None) -> Statement:
-    """Return the one statement in ``text``.
+    """Return the one statement in ``text``, which all that look at it share.
 
     Raises:
         Problem: ``invalidQuery``; it is no statement, several, or of a kind that is not kept here.
@@ -61,9 +62,10 @@ def parse_statement(text: str, project: str, default_dataset: str | None) -> Sta
     trees = _parse(text)
     if len(trees) != 1:
         raise Problem("invalidQuery", f"{len(trees)} statements; of scripts only transactions are kept here")
-    return _statement(trees[0], project, default_dataset)
+    return _statement(trees[0].copy(), project, default_dataset)
 
 
+@lru_cache(maxsize=64)
 def parse_transaction(text: str, project: str, default_dataset: str | None) -> list[Statement] | None:
     """Return the statements between BEGIN TRANSACTION and COMMIT TRANSACTION, None when it is no such script.
 
@@ -75,7 +77,7 @@ def parse_transaction(text: str, project: str, default_dataset: str | None) -> l
         return None
     if not isinstance(trees[-1], exp.Commit):
         raise Problem("invalidQuery", "A script here ends with COMMIT TRANSACTION")
-    found = [_statement(tree, project, default_dataset) for tree in trees[1:-1]]
+    found = [_statement(tree.copy(), project, default_dataset) for tree in trees[1:-1]]
     # "Multi-statement transactions", supported statements: no DDL on what stays.
     if unfit := [s.kind for s in found if s.kind not in {"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE"}]:
         raise Problem("invalidQuery", f"{unfit[0]} in a transaction is not among what is kept here")
@@ -90,7 +92,7 @@ def _parse(text: str) -> list[exp.Expr]:
             "invalid", "The query is too large. The maximum standard SQL query length is 1024.00K characters"
         )
     try:
-        return [tree.copy() for tree in _parse_once(text)]
+        return _parse_once(text)
     except (SqlglotError, RecursionError) as exc:
         raise Problem("invalidQuery", f"Syntax error: {_reason(exc)}") from exc
 
@@ -476,5 +478,4 @@ def ddl_options(statement: Statement) -> dict[str, Any]:
         options[item.name] = item.args["value"].name
     if unknown := set(options) - {"description", "friendly_name"}:
         raise Problem("invalidQuery", f"OPTIONS {', '.join(sorted(unknown))}: use the REST API")
-    statement.tree.set("properties", None)
     return options

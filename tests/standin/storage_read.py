@@ -232,7 +232,7 @@ def _filter(batch: pa.RecordBatch, restriction: str) -> pa.RecordBatch:
     try:
         condition = sqlglot.parse_one(restriction, read="bigquery", into=sqlglot.exp.Condition)
         text = condition.sql("duckdb", unsupported_level=sqlglot.ErrorLevel.RAISE)
-        with duckdb.connect(":memory:") as connection:
+        with duckdb.cursor() as connection:
             connection.execute("SET TimeZone = 'UTC'")
             numbered = batch.append_column("standin_row", pa.array(range(batch.num_rows), pa.int64()))
             connection.register("rows_of_batch", pa.Table.from_batches([numbered]))
