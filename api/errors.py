@@ -53,8 +53,6 @@ STATUSES: Final[Mapping[type[errors.RefeedError], HTTPStatus]] = {
     errors.ReleaseInUseError: HTTPStatus.CONFLICT,
     errors.ReleaseInvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.EnvironmentFailedError: HTTPStatus.SERVICE_UNAVAILABLE,
-    errors.TemplateNotFoundError: HTTPStatus.NOT_FOUND,
-    errors.TemplateInvalidError: HTTPStatus.BAD_GATEWAY,
     errors.ManifestInvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.ManifestNotFoundError: HTTPStatus.NOT_FOUND,
     errors.ManifestChangedError: HTTPStatus.CONFLICT,

@@ -1,4 +1,4 @@
-"""The paths that jobs had before they were one collection; they point to those of today, for one release."""
+"""The paths that jobs and templates had before; they point to those of today, for one release."""
 
 import re
 from typing import Final
@@ -23,7 +23,7 @@ class _FormerPlace(StringConvertor):
     # Of backfills what stays is the job itself, and its parts beside log and history.
     regex = (
         "(?:merges|compactions|updates)/.+|backfills/[^/:]+(?::[a-z]+|/logs|/events)"
-        "|streams/[^/]+/(?:updates|rollbacks)"
+        "|streams/[^/]+/(?:updates|rollbacks)|templates/.+"
     )
 
 
@@ -32,13 +32,16 @@ register_url_convertor("former_place", _FormerPlace())
 
 @router.get("/merges", operation_id="findFormerPlace")
 @router.get("/compactions", operation_id="findFormerPlace")
+@router.get("/templates", operation_id="findFormerPlace")
 @router.patch("/backfills/{backfill_id}", operation_id="findFormerPlace")
 @router.api_route("/{place:former_place}", methods=["GET", "POST"], operation_id="findFormerPlace")
 def find_former_place(request: Request, caller: Caller) -> RedirectResponse:  # noqa: ARG001 - nobody else may ask
-    """Point to where a job is now, for the same method and parameters."""
+    """Point to where something is now, for the same method and parameters."""
     collection, _, rest = request.scope["path"][1:].partition("/")
     path, query = "/jobs", request.url.query
-    if not rest:
+    if collection == "templates":
+        path = f"/manifests/{quote(rest, safe='/:')}".rstrip("/")
+    elif not rest:
         query = f"{_LISTS[collection]}&{query}"
     elif collection == "streams":
         name, _, listed = rest.partition("/")

@@ -18,7 +18,7 @@ from model.principal import (
 
 _SEE_APPROVALS: Final = (STREAMS_OPERATE, SCHEDULES_APPLY, STREAMS_READ, READ)
 _APPLY: Final = (SCHEDULES_APPLY, ROLLOUTS_APPLY)
-_SEE_MANIFESTS: Final = (READ, *_APPLY)
+_SEE_MANIFESTS: Final = (READ, STREAMS_READ, *_APPLY)
 _SEE_ROLLOUTS: Final = (READ, STREAMS_READ, ROLLOUTS_APPLY)
 
 # One of an operation's scopes is enough; a tuple within stands for all of its scopes together.
@@ -36,10 +36,7 @@ _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
     (RUN, PLAN): "createMerge cancelJob retryJob",
     (APPROVE,): "approveJob",
     (MESSAGES,): "listMessages downloadMessage",
-    (READ, STREAMS_READ): (
-        "listJobs getJob watchJob listEvents listStreams listStreamHistories listReleases listTemplates "
-        "getTemplate"
-    ),
+    (READ, STREAMS_READ): ("listJobs getJob watchJob listEvents listStreams listStreamHistories listReleases"),
     (STREAMS_READ,): "getStream listStreamEvents readStreamLog checkStream listSnapshots getSnapshot",
     (STREAMS_OPERATE,): (
         "attachTopic detachTopic launchStream changeStream drainStream cancelStream createSnapshot deleteSnapshot "
@@ -48,7 +45,8 @@ _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
     (PLAN, STREAMS_OPERATE, RUN): "launchTemplate",
     _SEE_APPROVALS: "listApprovals getApproval",
     (STREAMS_OPERATE, SCHEDULES_APPLY): "approveApproval rejectApproval",
-    _SEE_MANIFESTS: "listManifests getManifest planManifest",
+    _SEE_MANIFESTS: "listManifests getManifest",
+    (READ, *_APPLY): "planManifest",
     _APPLY: "applyManifest removeManifest pruneManifests",
     (READ, SCHEDULES_APPLY): "listSchedules getSchedule",
     (SCHEDULES_APPLY,): "pauseSchedule resumeSchedule runSchedule",
@@ -84,11 +82,14 @@ _WHEN: Final[Mapping[str, str]] = {
     "approveApproval": "The caller also needs the scope of the requested action.",
     "rejectApproval": "The caller also needs the scope of the requested action.",
     "applyManifest": (
-        "If the content is unchanged, nothing happens. For a schedule, the caller needs "
-        "`schedules.apply` and the scopes that the schedule's job needs. For a rollout, the "
-        "caller needs `rollouts.apply`."
+        "If the content is unchanged, nothing happens. For a template, the caller needs `schedules.apply`. For a "
+        "schedule, the caller needs `schedules.apply` and the scopes that the schedule's job needs. For a "
+        "rollout, the caller needs `rollouts.apply`."
     ),
-    "removeManifest": "The caller needs `schedules.apply` for a schedule, or `rollouts.apply` for a rollout.",
+    **dict.fromkeys(("listManifests", "getManifest"), "With `streams.read` alone, there are only templates."),
+    "removeManifest": (
+        "The caller needs `schedules.apply` for a schedule or a template, or `rollouts.apply` for a rollout."
+    ),
     "runSchedule": "The caller also needs the scopes that the schedule's job needs.",
     "pruneManifests": "As for the removal of each of the manifests.",
     "openSession": "The caller must send a key.",

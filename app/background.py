@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Final
 from app.closing import ClosingStep
 from app.uploads import open_uploads
 from inventory.recorder import FigureRecorder, seconds_to_next_point
+from jobs.files import open_files
 from jobs.loop import BackgroundLoop
 from jobs.notify import Notifier
+from rollout.manifests.former_templates import take_over_templates
 
 if TYPE_CHECKING:
     from app.deployment import Deployment
@@ -29,6 +31,7 @@ def start_background(deployment: "Deployment") -> list[BackgroundLoop]:
     figures = BackgroundLoop("figures", recorder.record, every_seconds=seconds_to_next_point)
     loops.append(_start(deployment, figures, ClosingStep.FIGURES))
     deployment.manifests.keep_nightly_merge(deployment.settings.merge_at)
+    take_over_templates(open_files(deployment.settings.templates), deployment.store, deployment.manifests)
     schedules = BackgroundLoop("schedules", deployment.scheduler.tick, every_seconds=_LOOK_SECONDS)
     loops.append(_start(deployment, schedules, ClosingStep.SCHEDULES))
     loops += _start_uploads(deployment)

@@ -143,13 +143,10 @@ class Deployment:
 
     @cached_property
     def templates(self) -> "TemplateService":
-        """The templates, and the services that launch them."""
-        from jobs.files import open_files
+        """What launches templates."""
         from rollout.launching import TemplateService
-        from rollout.templates import Templates
 
-        templates = Templates(open_files(self.settings.templates))
-        return TemplateService(templates, backfills=self.backfills, merges=self.merges, streams=self.streams)
+        return TemplateService(self.store, backfills=self.backfills, merges=self.merges, streams=self.streams)
 
     @cached_property
     def launcher(self) -> "Launcher":
@@ -349,7 +346,7 @@ class Deployment:
 
     @cached_property
     def manifests(self) -> "ManifestService":
-        """What people applied: schedules and rollouts."""
+        """What people applied: schedules, templates and rollouts."""
         from rollout.manifests.job_gate import JobGate
         from rollout.manifests.service import ManifestService
 

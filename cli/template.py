@@ -21,34 +21,38 @@ def launch_template(
     given = parse_pairs(parameters, "--param", "NAME=VALUE, such as topic=orders") or {}
 
     def launch_it(api: "RefeedApi") -> dict[str, Any]:
-        types = {each["name"]: each["type"] for each in api.read_template(name)["parameters"]}
-        values = {key: _typed(types.get(key, "STRING"), text) for key, text in given.items()}
+        declared = api.read_manifest(name)["document"].get("parameters", {}) if given else {}
+        values = {key: _typed(declared.get(key, {}).get("type", "STRING"), text) for key, text in given.items()}
         return api.launch_template(name, values, idempotency_key=idempotency_key or str(uuid4()))
 
     print_answer(launch_it, _made_lines, as_json=as_json)
 
 
+def _list_templates(api: "RefeedApi") -> dict[str, Any]:
+    return {"templates": [each for each in api.list_manifests()["manifests"] if each["kind"] == "Template"]}
+
+
 def _table(found: Mapping[str, Any]) -> list[str]:
-    rows = []
-    for each in found["templates"]:
-        faults = "; ".join(str(error["message"]) for error in each["errors"])
-        rows.append((each["name"], each["kind"] or "", each["description"] or faults))
-    return render_table(("template", "kind", "description"), rows)
+    documents = [each["document"] for each in found["templates"]]
+    rows = [(each["name"], each["launch"]["kind"], each.get("description", "")) for each in documents]
+    return render_table(("template", "launches", "description"), rows)
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
-    about = f": {found['description']}" if found["description"] else ""
-    yield f"{found['name']}, a {found['kind']}{about}\n"
-    rows = [
-        (each["name"], each["type"], "required" if each["required"] else _shown(each["default"]), each["help"])
-        for each in found["parameters"]
-    ]
+    document = found["document"]
+    about = f": {document['description']}" if document.get("description") else ""
+    yield f"{found['name']}, a {document['launch']['kind']}{about}\n"
+    rows = []
+    for name, each in document.get("parameters", {}).items():
+        default = "required" if each.get("required") else _shown(each.get("default"))
+        rows.append((name, each.get("type", "STRING"), default, each.get("help", "")))
     yield from render_table(("parameter", "type", "default", "help"), rows)
-    yield f"\n{json.dumps(found['request'], indent=2, ensure_ascii=False)}"
+    yield f"\n{json.dumps(document['launch'].get('request', {}), indent=2, ensure_ascii=False)}"
 
 
 def _launch_command(found: Mapping[str, Any]) -> str:
-    needed = (f" --param {each['name']}=VALUE" for each in found["parameters"] if each["required"])
+    parameters = found["document"].get("parameters", {})
+    needed = (f" --param {name}=VALUE" for name, each in parameters.items() if each.get("required"))
     return f"refeed launch template/{found['name']}{''.join(needed)}"
 
 
@@ -75,9 +79,9 @@ def _shown(value: Any) -> str:
 TEMPLATE: Final = ObjectKind(
     name="template",
     plural="templates",
-    fetch=lambda api, _: api.list_templates(),
+    fetch=lambda api, _: _list_templates(api),
     table=_table,
-    read=lambda api, name: api.read_template(name),
+    read=lambda api, name: api.read_manifest(name),
     lines=_lines,
     next=_launch_command,
 )

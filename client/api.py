@@ -202,6 +202,10 @@ class RefeedApi(ApiConnection):
         """Return all manifests, and the files of those that come by upload."""
         return self.call("GET", "/manifests")
 
+    def read_manifest(self, name: str) -> dict[str, Any]:
+        """Return one manifest as it was applied."""
+        return self.call("GET", path_of("manifests", name))
+
     def plan_manifest(self, name: str, content: bytes | None) -> dict[str, Any]:
         """Return what applying a manifest would change; without content, what removing it would."""
         params = {"action": "remove" if content is None else "apply"}
@@ -279,17 +283,9 @@ class RefeedApi(ApiConnection):
         """Approve or reject an action, and return what became of it."""
         return self.call("POST", path_of("approvals", approval, f":{verb}"), json=body)
 
-    def list_templates(self) -> dict[str, Any]:
-        """Return all templates, also those with faults."""
-        return self.call("GET", "/templates")
-
-    def read_template(self, name: str) -> dict[str, Any]:
-        """Return one template."""
-        return self.call("GET", path_of("templates", name))
-
     def launch_template(self, name: str, parameters: Mapping[str, Any], *, idempotency_key: str) -> dict[str, Any]:
         """Launch a template and return what it made; the key makes sending it twice harmless."""
-        path = path_of("templates", name, ":launch")
+        path = path_of("manifests", name, ":launch")
         return self.call("POST", path, json={"parameters": parameters}, idempotency_key=idempotency_key)
 
     def list_sources(self) -> dict[str, Any]:

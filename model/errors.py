@@ -291,14 +291,6 @@ class EnvironmentFailedError(RefeedError, code="environment_failed"):
     """The packages of the release can't be installed, or they were deleted."""
 
 
-class TemplateNotFoundError(RefeedError, code="template_not_found"):
-    """There is no such template."""
-
-
-class TemplateInvalidError(RefeedError, code="template_invalid"):
-    """The template has faults."""
-
-
 class ManifestInvalidError(RefeedError, code="manifest_invalid"):
     """The manifest has faults."""
 

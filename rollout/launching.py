@@ -1,31 +1,42 @@
 """Launches templates: each makes what its kind makes, by the service and with the scopes of that kind."""
 
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from backfill.steer.service import BackfillService
-from model.principal import PLAN, READ, RUN, STREAMS_OPERATE, STREAMS_READ, Principal
+from jobs.store import JobStore
+from model.errors import ManifestNotFoundError, RequestInvalidError
+from model.naming import did_you_mean
+from model.principal import PLAN, RUN, STREAMS_OPERATE, Principal
 from model.stream_options import StreamKind
 from reporting.service import MergeService
+from rollout.manifests.template import KIND, LAUNCHES, TemplateManifest, read_template
 from rollout.service import StreamService
-from rollout.templates import BrokenTemplate, LaunchedTemplate, Template, Templates, parse_request
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedTemplate:
+    """What a template launched: the ``id`` of a job, or the name of a stream."""
+
+    template: str
+    kind: str
+    id: str
 
 
 class TemplateService:
-    """The templates of a deployment, and the services that launch them.
-
-    Raises:
-        ForbiddenError: any call whose ``principal`` lacks the scope.
-        FolderUnavailableError: any call, when the folder of templates does not answer.
-    """
+    """The manifests that are templates, and the services that launch what they describe."""
 
     def __init__(
-        self, templates: Templates, *, backfills: BackfillService, merges: MergeService, streams: StreamService
+        self, store: JobStore, *, backfills: BackfillService, merges: MergeService, streams: StreamService
     ) -> None:
         def launch_stream(request: Any, principal: Principal, key: str | None) -> str:
             return streams.launch(request, principal=principal, idempotency_key=key).name
 
-        self._templates = templates
+        self._store = store
         self._creators: Mapping[str, Callable[[Any, Principal, str | None], str]] = {
             "backfill": lambda request, principal, key: (
                 backfills.create(request, principal=principal, idempotency_key=key).id
@@ -36,20 +47,18 @@ class TemplateService:
             **dict.fromkeys(StreamKind, launch_stream),
         }
 
-    def list_templates(self, *, principal: Principal) -> list[Template | BrokenTemplate]:
-        """Return all templates, by their names, also those with faults."""
-        principal.require_any(READ, STREAMS_READ)
-        return self._templates.list_templates()
-
-    def get_template(self, name: str, *, principal: Principal) -> Template:
-        """Return one template.
+    def read(self, name: str) -> TemplateManifest:
+        """Return the template of this name.
 
         Raises:
-            TemplateNotFoundError: there is none of this name.
-            TemplateInvalidError: it has faults; ``details["errors"]`` has all of them.
+            ManifestNotFoundError: there is none.
+            ManifestInvalidError: this release does not take it.
         """
-        principal.require_any(READ, STREAMS_READ)
-        return self._templates.get_template(name)
+        records = {each.name: each for each in self._store.list_manifests(kind=KIND)}
+        if name not in records:
+            meant = did_you_mean(name, records)
+            raise ManifestNotFoundError(f"There is no template {name[:80]}.{meant}", name=name[:80])
+        return read_template(records[name].document)
 
     def launch(
         self,
@@ -62,15 +71,18 @@ class TemplateService:
         """Launch what the template describes, as its kind is created without a template.
 
         Raises:
-            TemplateNotFoundError, TemplateInvalidError: as :meth:`get_template`.
+            ForbiddenError: ``principal`` may create nothing, or not this.
+            ManifestNotFoundError, ManifestInvalidError: as :meth:`read`.
             RequestInvalidError: parameters are wrong, or what they make of the request; all of them are named.
             RefeedError: as creating it without a template.
         """
         # A caller who may create nothing learns no template's name.
         principal.require_any(PLAN, STREAMS_OPERATE, RUN)
-        template = self._templates.get_template(name)
-        made = self.create(template.kind, template.render(parameters), principal, idempotency_key)
-        return LaunchedTemplate(template.name, template.kind, made)
+        template = self.read(name)
+        kind = template.launch.kind
+        return LaunchedTemplate(
+            name, kind, self.create(kind, template.render(parameters), principal, idempotency_key)
+        )
 
     def create(self, kind: str, document: Mapping[str, Any], principal: Principal, key: str | None) -> str:
         """Create what the request of a kind describes, and return the id of a job, or the name of a stream.
@@ -80,3 +92,24 @@ class TemplateService:
             RefeedError: as the kind's service.
         """
         return self._creators[kind](parse_request(kind, document), principal, key)
+
+
+def parse_request(kind: str, document: Mapping[str, Any]) -> Any:
+    """Return the request of a job of this kind, as the API reads it from JSON.
+
+    Raises:
+        RequestInvalidError: it is none; ``details["errors"]`` has all that is wrong.
+    """
+    try:
+        return TypeAdapter(LAUNCHES[kind]).validate_json(json.dumps(document))
+    except ValidationError as exc:
+        errors = [
+            {
+                "code": f"field_{each['type']}",
+                "pointer": "/request" + "".join(f"/{part}" for part in each["loc"]),
+                "message": each["msg"],
+            }
+            for each in exc.errors()
+        ]
+        message = "; ".join(f"{error['pointer']}: {error['message']}" for error in errors)
+        raise RequestInvalidError(message, errors=errors) from exc

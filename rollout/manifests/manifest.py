@@ -12,9 +12,10 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from model.errors import ManifestInvalidError
 from model.plain_yaml import PlainLoader, YamlDocument, YamlFaultsError, read_yaml, walk_texts
-from rollout.manifests import rollout, schedule
+from rollout.manifests import rollout, schedule, template
 from rollout.manifests.rollout import Found, RolloutManifest
 from rollout.manifests.schedule import ScheduleManifest
+from rollout.manifests.template import TemplateManifest
 
 MAX_BYTES: Final = 256 * 1024
 # What YAML can write by an escape, and no store can keep: NUL, and half of a surrogate pair.
@@ -36,12 +37,13 @@ _SECRET_TEXTS: Final[Mapping[str, re.Pattern[str]]] = {
     "a token of GitHub": re.compile(r"\bgh[pousr]_[0-9A-Za-z]{36}"),
 }
 
-Spec = ScheduleManifest | RolloutManifest
+Spec = ScheduleManifest | RolloutManifest | TemplateManifest
 _SPEC: Final[TypeAdapter[Spec]] = TypeAdapter(Annotated[Spec, Field(discriminator="kind")])
 # kind -> what finds the faults that its model can't.
 _FINDERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Iterator[Found]]]] = {
     schedule.KIND: schedule.find_faults,
     rollout.KIND: rollout.find_faults,
+    template.KIND: template.find_faults,
 }
 # The end of a field's path -> what to do instead of a field or a value that earlier releases had.
 _TAKEN_OUT: Final[Mapping[tuple[str | int, ...], str]] = {

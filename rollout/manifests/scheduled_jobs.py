@@ -96,8 +96,8 @@ class ScheduledJobs:
         key = f"{run.schedule}-{render_moment(run.slot)}"
         if kind == "template":
             name = request["template"]
-            declared = self._templates.get_template(name, principal=principal).parameters
-            filled = fill_request(kind, request, slot, {each.name: each.type for each in declared})
+            declared = self._templates.read(name).parameters
+            filled = fill_request(kind, request, slot, {each: found.type for each, found in declared.items()})
             made = self._templates.launch(name, filled["parameters"], principal=principal, idempotency_key=key)
             return StartedJob(made.kind, made.id)
         if kind in {"backfill", "merge"}:

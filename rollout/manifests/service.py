@@ -20,11 +20,12 @@ from model.job import JobState
 from model.manifest_record import ManifestRecord, ScheduleRun, Settlement
 from model.moment import render_moment
 from model.naming import did_you_mean
-from model.principal import READ, ROLLOUTS_APPLY, RUN, SCHEDULES_APPLY, Principal
+from model.principal import READ, ROLLOUTS_APPLY, RUN, SCHEDULES_APPLY, STREAMS_READ, Principal
 from model.rollout_record import NewRollout, Rollout, RolloutState
-from rollout.manifests import rollout, schedule
+from rollout.manifests import rollout, schedule, template
 from rollout.manifests.job_gate import JobGate
 from rollout.manifests.manifest import Manifest, digest_of, parse_manifest, read_spec
+from rollout.manifests.rollout import RolloutManifest
 from rollout.manifests.schedule import CompactionJob, RolloutJob, ScheduleManifest, read_schedule
 from rollout.manifests.scheduled_jobs import require_scope
 from rollout.manifests.scheduler import settle_now
@@ -37,7 +38,11 @@ NIGHTLY_MERGE: Final = "nightly-merge"
 _SHOWN_SLOTS: Final = 5
 _SHOWN_RUNS: Final = 10
 # kind -> the scope that applies and removes it
-_SCOPES: Final = {schedule.KIND: SCHEDULES_APPLY, rollout.KIND: ROLLOUTS_APPLY}
+_SCOPES: Final = {
+    schedule.KIND: SCHEDULES_APPLY,
+    template.KIND: SCHEDULES_APPLY,
+    rollout.KIND: ROLLOUTS_APPLY,
+}
 _TIMING: Final = ("cron", "time_zone", "start", "end")
 _DAY: Final = timedelta(days=1)
 _LOG: Final = structlog.get_logger()
@@ -206,13 +211,15 @@ class ManifestService:
 
     def get(self, name: str, *, principal: Principal) -> ManifestRecord:
         """Return the manifest as it was applied."""
-        principal.require_any(READ, *_SCOPES.values())
-        return self._get(name)
+        principal.require_any(READ, STREAMS_READ, *_SCOPES.values())
+        record = self._get(name)
+        principal.require_any(*_sight_of(record))
+        return record
 
     def list_manifests(self, *, principal: Principal) -> list[ManifestRecord]:
-        """Return all manifests, by name."""
-        principal.require_any(READ, *_SCOPES.values())
-        return self._store.list_manifests()
+        """Return all manifests that ``principal`` may see, by name."""
+        principal.require_any(READ, STREAMS_READ, *_SCOPES.values())
+        return [each for each in self._store.list_manifests() if any(map(principal.may, _sight_of(each)))]
 
     def list_schedules(self, *, principal: Principal) -> list[Schedule]:
         """Return all schedules, by name."""
@@ -296,6 +303,8 @@ class ManifestService:
                 self._rollouts.check(manifest.spec.job.request, manifest.name, pointer="/job/request")
             elif isinstance(manifest.spec.job, CompactionJob):
                 self._check_compaction()
+            return None
+        if not isinstance(manifest.spec, RolloutManifest):
             return None
         return self._rollouts.prepare(manifest.spec, manifest.document, manifest.digest)
 
@@ -412,6 +421,12 @@ class ManifestService:
         meant = did_you_mean(name, [record.name for record in self._store.list_manifests(kind=kind)])
         noun = "manifest" if kind is None else kind.lower()
         return ManifestNotFoundError(f"There is no {noun} {name[:80]}.{meant}", name=name[:80])
+
+
+def _sight_of(record: ManifestRecord) -> tuple[str, ...]:
+    """Return the scopes of which one is enough to see a manifest: who launches streams sees their templates."""
+    of_streams = (STREAMS_READ,) if record.kind == template.KIND else ()
+    return (READ, *of_streams, *_SCOPES.values())
 
 
 def _nightly_merge(at: time) -> Manifest:

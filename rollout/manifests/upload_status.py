@@ -7,7 +7,7 @@ from jobs.inbox_items import InboxItem
 from jobs.store import JobStore
 from model.job import JobState
 from model.manifest_upload import ManifestUpload
-from model.principal import READ, ROLLOUTS_APPLY, SCHEDULES_APPLY, Principal
+from model.principal import READ, ROLLOUTS_APPLY, SCHEDULES_APPLY, STREAMS_READ, Principal
 
 _NAMED: Final = 10
 
@@ -25,12 +25,12 @@ class UploadStatus:
 
     def list_uploads(self, *, principal: Principal) -> list[ManifestUpload]:
         """Return the files by name, and those that have gone and whose manifests are still there."""
-        principal.require_any(READ, SCHEDULES_APPLY, ROLLOUTS_APPLY)
+        principal.require_any(READ, STREAMS_READ, SCHEDULES_APPLY, ROLLOUTS_APPLY)
         return [] if self.source is None else self._store.list_uploads(self.source)
 
     def find_problem(self, *, principal: Principal) -> ManifestUpload | None:
         """Return the record of a source that can't be read; None where it can."""
-        principal.require_any(READ, SCHEDULES_APPLY, ROLLOUTS_APPLY)
+        principal.require_any(READ, STREAMS_READ, SCHEDULES_APPLY, ROLLOUTS_APPLY)
         found = None if self.source is None else self._store.find_source(self.source)
         return None if found is None or found.fault is None else found
 

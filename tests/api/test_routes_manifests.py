@@ -51,15 +51,17 @@ job:
     start_paused: true
 """
 TEMPLATE = """\
+kind: Template
 name: replay
-kind: backfill
 parameters: {day: {type: DATE, required: true}}
-request:
-  query: |
-    SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE = @day AND topic = 'other'
-  topic: other
-  start_paused: true
-  parameters: {day: {type: DATE, value: "${day}"}}
+launch:
+  kind: backfill
+  request:
+    query: |
+      SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE = @day AND topic = 'other'
+    topic: other
+    start_paused: true
+    parameters: {day: {type: DATE, value: "${day}"}}
 """
 TEMPLATED = """\
 kind: Schedule
@@ -106,8 +108,6 @@ def served(start_api: Callable[..., Any], uploads: Path) -> Iterator[Any]:
 
 def make_api(start_api: Callable[..., Any], uploads: Path) -> Any:
     api = start_api(REFEED_MANIFESTS=str(uploads))
-    (api.home / "templates").mkdir()
-    (api.home / "templates" / "replay.yaml").write_text(TEMPLATE)
     api.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
     return api
 
@@ -321,6 +321,7 @@ def test_a_schedule_whose_range_would_be_refused_is_refused_with_the_place(api):
 
 
 def test_a_template_gets_the_slot_by_the_type_of_its_parameter(api, client):
+    put(api, TEMPLATE)
     run = run_of(api, TEMPLATED)
     made = client.get(f"/jobs/{run['job_id']}").json()
     local = datetime.fromisoformat(run["slot"]) + timedelta(hours=14)

@@ -10,39 +10,41 @@ from client.api import RefeedApi
 
 REPLAY = {
     "name": "replay",
-    "kind": "backfill",
-    "description": "Replays a day.",
-    "parameters": [
-        {"name": "day", "type": "DATE", "default": None, "help": "The day", "required": True},
-        {"name": "rate", "type": "INT64", "default": 500, "help": "", "required": False},
-        {"name": "paused", "type": "BOOL", "default": False, "help": "", "required": False},
-    ],
-    "request": {"topic": "orders", "start_paused": "${paused}"},
-    "errors": [],
+    "kind": "Template",
+    "document": {
+        "name": "replay",
+        "description": "Replays a day.",
+        "parameters": {
+            "day": {"type": "DATE", "help": "The day", "required": True},
+            "rate": {"type": "INT64", "default": 500},
+            "paused": {"type": "BOOL", "default": False},
+            "note": {},
+        },
+        "launch": {"kind": "backfill", "request": {"topic": "orders", "start_paused": "${paused}"}},
+    },
 }
-BROKEN = {"name": "broken", "kind": None, "description": None, "errors": [{"message": "There is no kind."}]}
+NIGHTLY = {"name": "nightly", "kind": "Schedule", "document": {"job": {"kind": "merge"}}}
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the API was asked, of which it has two templates."""
+    """What the API was asked, of which it has a template and a schedule."""
     made: list[Any] = []
 
     def call(_api: RefeedApi, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         made.append((method, path, arguments.get("json")))
-        if path == "/templates":
-            return {"templates": [BROKEN, REPLAY]}
+        if path == "/manifests":
+            return {"manifests": [NIGHTLY, REPLAY]}
         return REPLAY if method == "GET" else {"template": "replay", "kind": "backfill", "id": "bf_1"}
 
     monkeypatch.setattr(RefeedApi, "call", call)
     return made
 
 
-def test_templates_are_listed_with_what_is_wrong_with_them(refeed: Callable[..., Any], calls: list[Any]) -> None:
-    listed = refeed("get", "templates").out
-    assert "Replays a day." in listed
-    assert "There is no kind." in listed
-    assert json.loads(refeed("get", "templates", "--json").out)["templates"][1] == REPLAY
+def test_templates_are_listed_alone_of_all_manifests(refeed: Callable[..., Any], calls: list[Any]) -> None:
+    (_, line) = refeed("get", "templates").out.splitlines()
+    assert line.split() == ["replay", "backfill", "Replays", "a", "day."]
+    assert json.loads(refeed("get", "templates", "--json").out)["templates"] == [REPLAY]
 
 
 def test_a_template_is_shown_with_its_parameters(refeed: Callable[..., Any], calls: list[Any]) -> None:
@@ -56,7 +58,7 @@ def test_parameters_are_sent_with_their_types(refeed: Callable[..., Any], calls:
     launched = refeed("launch", "template/replay", *(part for each in given for part in ("--param", each)))
     assert launched.out == "backfill bf_1; refeed watch bf_1\n"
     values = {"day": "2026-01-02", "rate": 7, "paused": True, "nobody": "a=b"}
-    assert calls[-1] == ("POST", "/templates/replay:launch", {"parameters": values})
+    assert calls[-1] == ("POST", "/manifests/replay:launch", {"parameters": values})
     # The API names a value that is none of its type.
     refeed("launch", "template/replay", "-p", "rate=fast")
     assert calls[-1][2] == {"parameters": {"rate": "fast"}}

@@ -226,7 +226,8 @@ def test_an_overlap_that_replaced_runs_is_answered_with_what_to_use_instead() ->
 
 def test_the_schema_takes_what_is_good_and_is_of_every_field() -> None:
     schema = manifest_schema()
-    assert [each["$ref"] for each in schema["oneOf"]] == ["#/$defs/ScheduleManifest", "#/$defs/RolloutManifest"]
+    kinds = ["ScheduleManifest", "RolloutManifest", "TemplateManifest"]
+    assert [each["$ref"] for each in schema["oneOf"]] == [f"#/$defs/{kind}" for kind in kinds]
     parts = schema["$defs"]
     schedule = parts["ScheduleManifest"]
     assert schedule["additionalProperties"] is False

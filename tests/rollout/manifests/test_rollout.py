@@ -150,7 +150,7 @@ def test_a_manifest_of_no_kind_names_the_kinds(kind: dict[str, Any]) -> None:
     text = SHORT.replace("kind: Rollout\n", "".join(f"{name}: {value}\n" for name, value in kind.items()))
     ((line, column, pointer, message),) = faults(text)
     assert (line, column, pointer) == (1, 1, "/kind")
-    assert "kind must be one of Schedule, Rollout." in message
+    assert "kind must be one of Schedule, Rollout, Template." in message
 
 
 def test_options_of_another_kind_of_stream_are_refused_when_its_kind_is_known() -> None:

@@ -1,0 +1,56 @@
+"""The templates of earlier homes, files in a folder of their own: a start applies them as manifests, once."""
+
+import json
+from collections.abc import Mapping
+from datetime import date
+from typing import Any, Final
+
+import structlog
+
+from jobs.files import Files
+from jobs.store import JobStore
+from jobs.store.events import MANIFEST
+from model.errors import RefeedError
+from model.plain_yaml import YamlFaultsError, read_yaml
+from model.principal import SCHEDULES_APPLY, Principal
+from rollout.manifests.service import ManifestService
+from rollout.manifests.template import KIND
+
+_SUFFIX: Final = ".yaml"
+_APPLIER: Final = Principal("REFEED_TEMPLATES", frozenset({SCHEDULES_APPLY}))
+_OF_LAUNCH: Final = ("kind", "release", "request")
+_LOG: Final = structlog.get_logger()
+
+
+def take_over_templates(files: Files, store: JobStore, service: ManifestService) -> None:
+    """Apply each template of the folder ``files`` whose name no manifest has ever had.
+
+    From then on the manifest counts, and the file is not read again. A file with a fault keeps no other from it.
+    """
+    try:
+        names = [each.removesuffix(_SUFFIX) for each in files.list() if each.endswith(_SUFFIX)]
+        for name in names:
+            if store.list_last_events(limit=1, of=(MANIFEST, name)):
+                continue
+            document = _convert(read_yaml(files.read(f"{name}{_SUFFIX}")).value)
+            try:
+                service.apply(name, document, principal=_APPLIER)
+            except RefeedError as exc:
+                _LOG.warning("the template was not applied as a manifest", template=name, problem=exc.message)
+    except (OSError, YamlFaultsError) as exc:
+        _LOG.warning("the folder of templates can't be read", folder=str(files), problem=str(exc))
+
+
+def _convert(document: Any) -> bytes:
+    """Return the manifest of a template as it was written before; the service names what is wrong with it."""
+    if not isinstance(document, Mapping):
+        return json.dumps(document, default=_iso_text).encode()
+    rest = {name: value for name, value in document.items() if name not in _OF_LAUNCH}
+    launch = {name: document[name] for name in _OF_LAUNCH if name in document}
+    return json.dumps({**rest, "kind": KIND, "launch": launch}, default=_iso_text).encode()
+
+
+def _iso_text(value: Any) -> str:
+    if isinstance(value, date):
+        return value.isoformat()
+    raise TypeError(f"{value!r} is not a plain value")
