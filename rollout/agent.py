@@ -238,17 +238,10 @@ class Agent:
         return []
 
     def _find(self, record: StreamRecord) -> StreamProcess | None:
-        """Return the process that an agent before this one started in this home and that still runs.
-
-        One of another home of this machine is ended: its orders and its state are there.
-        """
+        """Return the process that an agent before this one started in this home and that still runs."""
         if record.instance_id is None:
             return None
         found = StreamProcess.find(StreamFolder.of(self._settings.home, record.name, record.instance_id))
-        if found is not None and record.home is not None and record.home.path != str(self._state_of(record)):
-            self._say(f"ending {record.name} (process {found.pid}), whose home is {record.home.path}")
-            found.kill()
-            return None
         if found is not None:
             # Who paused it, if anybody did, is gone with its agent.
             found.resume()

@@ -7,12 +7,16 @@ from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
+import structlog
+
 from model.errors import ProcessEndedError
 from model.process import Process
 from rollout.child import KILL_SECONDS, Child, FoundProcess
 from streams.control import BatchPace, ControlFile, Order, StreamControl
 from streams.folder import StreamFolder
 from streams.status import StatusFile
+
+_log = structlog.get_logger(__name__)
 
 INSTANCE_OPTION: Final = "--instance"
 _PROCESSES: Final = Path("/proc")
@@ -55,9 +59,19 @@ class StreamProcess:
 
     @classmethod
     def find(cls, folder: StreamFolder) -> Self | None:
-        """Return the process here that runs the instance, also if another agent started it; None without one."""
+        """Return the process here that runs the instance, also if another agent started it; None without one.
+
+        One that takes its orders in another home of this machine can't be steered from this one, and is killed.
+        """
         found = None if folder.instance_id is None else find_instance(folder.name, folder.instance_id)
-        return None if found is None else cls(folder, found)
+        if found is None:
+            return None
+        process = cls(folder, found)
+        if process._path.exists():
+            return process
+        _log.warning("process_of_another_home_killed", stream=folder.name, pid=found.pid)
+        process.kill()
+        return None
 
     @property
     def name(self) -> str:

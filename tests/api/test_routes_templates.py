@@ -134,7 +134,9 @@ def list_templates(api: Any) -> list[dict[str, Any]]:
         return [each for each in client.get("/manifests").json()["manifests"] if each["kind"] == "Template"]
 
 
-def test_templates_of_an_earlier_folder_become_manifests_once(start_api: Callable[..., Any], tmp_path: Any) -> None:
+def test_templates_of_an_earlier_folder_become_manifests_once(
+    start_api: Callable[..., Any], tmp_path: Any
+) -> None:
     for name, text in {"replay-old": FORMER, "broken": "name: broken\nkind: merge\ncolour: red\n"}.items():
         (tmp_path / f"{name}.yaml").write_text(text)
     (tmp_path / "notes.txt").write_text("no template")

@@ -227,6 +227,21 @@ def test_an_agent_that_is_killed_on_the_way_back_is_followed_by_one_that_goes_ba
     yard.check_one_runs("old")
 
 
+@pytest.mark.parametrize("place", ["update.standby_started", "update.hand_over.entered", "update.ordered"])
+def test_an_agent_of_another_home_waits_for_no_process_that_it_can_not_steer(yard, monkeypatch, tmp_path, place):
+    kill_at(monkeypatch, place)
+    yard.update()
+    look_until_killed(yard)
+    before = yard.instances()
+    yard.home = tmp_path / "other"
+    yard.agent = yard.make_agent()
+    # Where the hand-over had begun, nobody can say whether the new release had the stream.
+    done = yard.look_until_it_is(UpdateState.STABLE, UpdateState.ROLLED_BACK)
+    assert (done.state is UpdateState.STABLE) == (place == "update.standby_started")
+    yard.check_one_runs("new" if done.state is UpdateState.STABLE else "old")
+    assert not any(each.is_running for each in before)
+
+
 def leave_standby(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> str | None:
     """Kill the agent when it has started a standby, which is returned; another machine's agent has the stream."""
     kill_at(monkeypatch, "update.standby_started")
