@@ -11,6 +11,7 @@ from api.listing import PageSize, page_of
 from api.schemas import Since
 from api.schemas_events import EventList
 from api.state import services_of
+from api.watching import After
 from jobs.listing import DEFAULT_PAGE_SIZE
 from jobs.page_tokens import parse_event_token, render_event_token
 from jobs.store import JobStore
@@ -35,11 +36,11 @@ _RESOURCES: Final[Mapping[str, str | None]] = {
     "key": "key",
 }
 # By the resource of a history.
-_NOT_FOUND: Final[Mapping[str | None, tuple[type[RefeedError], str]]] = {
-    None: (JobNotFoundError, "There is no job"),
-    "stream": (StreamNotFoundError, "No stream was ever launched as"),
-    "manifest": (ManifestNotFoundError, "There is no manifest"),
-    "key": (KeyNotFoundError, "There is no key"),
+_NOT_FOUND: Final[Mapping[str | None, type[RefeedError]]] = {
+    None: JobNotFoundError,
+    "stream": StreamNotFoundError,
+    "manifest": ManifestNotFoundError,
+    "key": KeyNotFoundError,
 }
 
 
@@ -75,6 +76,7 @@ def list_events(
             "ago, and the list covers at most 31 days. For one object, the default is its whole history."
         ),
     ] = None,
+    after: After = 0,
     page_size: PageSize = DEFAULT_PAGE_SIZE,
     page_token: Annotated[
         str | None, Query(max_length=2000, description="The `next_page_token` of the previous page.")
@@ -101,12 +103,13 @@ def list_events(
         limit=page_size + 1,
         of=of,
         before=parse_event_token(page_token),
+        after=after,
         with_keys=caller.may(ADMIN),
     )
     resource, name = of or (None, None)
     # Whatever exists has at least one line.
     if not found and name is not None and not store.list_last_events(limit=1, of=of, with_keys=True):
-        raise _not_found(store, resource, name, may_read=caller.may(READ))
+        raise _not_found(store, str(subject), resource, may_read=caller.may(READ))
     page, token = page_of(found, page_size, lambda last: render_event_token(last.at, last.number))
     return {"events": page, "next_page_token": token}
 
@@ -124,10 +127,11 @@ def _parse_object(subject: str) -> tuple[str | None, str | None]:
     return _RESOURCES[kind], name
 
 
-def _not_found(store: JobStore, resource: str | None, name: str, *, may_read: bool) -> RefeedError:
+def _not_found(store: JobStore, subject: str, resource: str | None, *, may_read: bool) -> RefeedError:
     """Return the error of an object without a history, with the stream or manifest that has its name."""
-    error, sentence = _NOT_FOUND[resource]
+    kind, _, name = subject.rpartition("/")
+    sentence = "No stream was ever launched as" if resource == "stream" else f"There is no {kind or 'job'}"
     kinds = ("stream", "manifest") if may_read else ("stream",)
-    others = [kind for kind in kinds if store.list_last_events(limit=1, of=(kind, name))]
+    others = [each for each in kinds if store.list_last_events(limit=1, of=(each, name))]
     meant = f" Did you mean {others[0]}/{name[:80]}?" if others else ""
-    return error(f"{sentence} {name[:80]}.{meant}")
+    return _NOT_FOUND[resource](f"{sentence} {name[:80]}.{meant}")

@@ -1,7 +1,6 @@
 """``refeed plan``, ``apply``, ``delete`` and ``manifest``: manifests in files, applied through the HTTP API."""
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from cli.invocation import HomeGroup, command_settings
 from cli.objects import ObjectKind
 from cli.options import JsonOption, YesOption
 from cli.snapshot import delete_snapshots
-from cli.terminal import ExitCode, confirm, err, out, print_found, print_json, render_table
+from cli.terminal import ExitCode, confirm, err, out, print_found, print_json, render_change, render_table
 from model.errors import InputError, ManifestInvalidError
 
 if TYPE_CHECKING:
@@ -269,17 +268,12 @@ def _plan_lines(found: Mapping[str, Any]) -> Iterator[str]:
     for each in found["plans"]:
         yield f"{each['action']}: {each['kind']} {each['name']}"
         for change in each["differences"]:
-            before, after = (_shown(change[key]) for key in ("before", "after"))
-            yield f"  {change['pointer']}: {before} -> {after}"
+            yield f"  {render_change(change)}"
         if each["note"] is not None:
             yield f"  {each['note']}"
         for warning in each.get("warnings") or ():
             yield f"  warning: {warning['message']} ({warning['code']})"
     yield f"plan {found['hash']}"
-
-
-def _shown(value: Any) -> str:
-    return "nothing" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 MANIFEST: Final = ObjectKind(

@@ -12,7 +12,7 @@ from cli.jobs import list_table, print_page
 from cli.kinds import KINDS
 from cli.moments import UNKNOWN, parse_moment, render_count, render_minute, render_seconds
 from cli.options import JsonOption, PageSizeOption, PageTokenOption
-from cli.terminal import ExitCode, out, print_found, render_figures
+from cli.terminal import ExitCode, out, print_found, render_change, render_figures
 
 EXIT_CODES: Final = (
     "Exit codes: 0 there are no problems; 1 there are problems; 2 wrong usage; 3 the API does not answer; 4 the "
@@ -112,7 +112,8 @@ def _is_short(subject: str) -> bool:
 
 
 def _event_cells(it: Mapping[str, Any]) -> list[str]:
-    return [it["at"][:19], it["actor"] or "", f"{it['resource']}/{it['id']}", it["what"], it["why"] or ""]
+    what = "; ".join([it["what"], *map(render_change, it["fields"].get("changes") or ())])
+    return [it["at"][:19], it["actor"] or "", f"{it['resource']}/{it['id']}", what, it["why"] or ""]
 
 
 def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:

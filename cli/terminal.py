@@ -194,6 +194,20 @@ def render_figures(columns: Sequence[str], rows: Sequence[Sequence[str]], *, lef
     return found
 
 
+def render_change(change: Mapping[str, Any]) -> str:
+    """Return one change of a value, as a plan or an entry of a history has it.
+
+    Example:
+        >>> render_change({"pointer": "/slots", "before": None, "after": 4})
+        '/slots: nothing -> 4'
+    """
+    before, after = (
+        "nothing" if change[side] is None else json.dumps(change[side], ensure_ascii=False)
+        for side in ("before", "after")
+    )
+    return f"{change['pointer']}: {before} -> {after}"
+
+
 def render_leaving(job_id: str) -> str:
     """Return what becomes of a job that nobody watches any more, and the commands that go on with it."""
     return (

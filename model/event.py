@@ -1,27 +1,38 @@
 """Lines of histories: what happened to jobs, streams, manifests and keys, who did it, and why."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from model.job import JobState
 
+# Histories have thousands of entries.
+_MAX_CHANGES: Final = 20
+_MAX_CHARACTERS: Final = 500
+
 
 class HistoryEventType(StrEnum):
-    """The type of an entry in a history; each may have ``options``, the names of those that it changed."""
+    """The type of an entry in a history.
+
+    Each may have ``options``, the names of those that it changed, and ``changes``, their values by JSON pointer.
+    """
 
     CREATED = "created"
     """Somebody created the job or the key."""
     LAUNCHED = "launched"
     """Somebody launched the stream, or launched it again."""
     APPLIED = "applied"
-    """Somebody applied the manifest. ``version`` is the version that it has since then."""
+    """Somebody applied the manifest. ``version`` is the version that it has since then. ``changes`` lists what
+    changed."""
     MOVED = "moved"
     """The state of the job or of the stream changed from ``from`` to ``to``."""
     CHANGED = "changed"
-    """Somebody changed options of the job or of the stream. ``options`` lists the names of these options."""
+    """Somebody changed options of the job or of the stream. ``options`` lists the names of these options, and
+    ``changes`` lists their values before and after."""
     WANTED = "wanted"
     """Somebody drained or cancelled the stream. ``wanted`` contains the wanted state."""
     PAUSED = "paused"
@@ -74,3 +85,40 @@ class HistoryEvent:
     def has_changed(self, option: str) -> bool:
         """Whether an option was changed."""
         return option in self.fields.get("options", ())
+
+
+@dataclass(frozen=True, slots=True)
+class ValueChange:
+    """A value that changes, by its JSON pointer; None where there is none."""
+
+    pointer: str
+    before: Any
+    after: Any
+
+
+def find_changes(before: Any, after: Any, pointer: str = "") -> Iterator[ValueChange]:
+    """Yield what differs between two JSON values, within objects member by member.
+
+    Example:
+        >>> [*find_changes({"slots": 2, "group": "a"}, {"slots": 4, "group": "a"})]
+        [ValueChange(pointer='/slots', before=2, after=4)]
+    """
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for name in [*before, *(name for name in after if name not in before)]:
+            at = f"{pointer}/" + name.replace("~", "~0").replace("/", "~1")
+            yield from find_changes(before.get(name), after.get(name), at)
+    elif before != after:
+        yield ValueChange(pointer, before, after)
+
+
+def render_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return what an entry keeps of a change, None of none: the first values, and of long ones their beginning."""
+    found = islice(find_changes(before, after), _MAX_CHANGES)
+    return [
+        {"pointer": each.pointer, "before": _cut(each.before), "after": _cut(each.after)} for each in found
+    ] or None
+
+
+def _cut(value: Any) -> Any:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}..."

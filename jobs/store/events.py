@@ -32,14 +32,15 @@ class Events:
         limit: int,
         of: tuple[str | None, str | None] | None = None,
         before: tuple[datetime, int] | None = None,
+        after: int = 0,
         with_keys: bool = False,
     ) -> list[HistoryEvent]:
         """Return up to ``limit`` lines, newest first, of the object ``of`` if it is given.
 
         An object is its resource and its id, of a job the id alone, and without the id all of that resource are
-        meant. ``before`` is the time and the number of the
-        line that the page before ended with. Lines of keys are there ``with_keys`` alone. In the list of all
-        objects a job's verdicts and reports are left out: they change nothing.
+        meant. ``before`` is the time and the number of the line that the page before ended with; only lines with a
+        number above ``after`` are there. Lines of keys are there ``with_keys`` alone. In the list of all objects a
+        job's verdicts and reports are left out: they change nothing.
         """
         columns = EVENTS.c
         query = sa.select(EVENTS).order_by(columns.at.desc(), columns.number.desc()).limit(limit)
@@ -50,6 +51,8 @@ class Events:
             # The condition on the time alone lets the query start in the index by time.
             is_before = sa.or_(columns.at < at, columns.number < number)
             query = query.where(columns.at <= at, is_before)
+        if after:
+            query = query.where(columns.number > after)
         if not with_keys:
             query = query.where(columns.resource != KEY)
         resource, name = of or (None, None)

@@ -22,7 +22,7 @@ from model.errors import (
     JobChangedError,
     JobStateError,
 )
-from model.event import HistoryEvent, HistoryEventType
+from model.event import HistoryEvent, HistoryEventType, render_changes
 from model.fault import FaultRecord
 from model.job import ACTIVE_STATES, FIRST_STATES, JobState, validate_move
 from model.process import Driver
@@ -325,8 +325,11 @@ class Jobs:
                 if not job.state.is_final and not _awaits(approval):
                     changes["news_at"] = None
             changed = JOB_RECORDS.update(connection, job_id, **changes)
-            names = sorted(options or ()) or None
-            append_event(connection, job.kind, job_id, event, now, actor=actor, what=what, why=why, options=names)
+            # What a person asked for; what the service notes beside it is no change of theirs.
+            asked = {name: value for name, value in (options or {}).items() if name in job.request}
+            before = {name: job.options.get(name, job.request[name]) for name in asked}
+            fields: Any = {"options": sorted(options or ()) or None, "changes": render_changes(before, asked)}
+            append_event(connection, job.kind, job_id, event, now, actor=actor, what=what, why=why, **fields)
             return changed
 
     def forget_driver(self, job_id: str, *, actor: str, why: str, expected_epoch: int) -> Job:

@@ -29,7 +29,7 @@ from model.errors import (
     StreamExistsError,
     StreamStateError,
 )
-from model.event import HistoryEvent, HistoryEventType
+from model.event import HistoryEvent, HistoryEventType, render_changes
 from model.fault import FaultRecord
 from model.stream_options import StreamKind
 from model.stream_record import (
@@ -232,20 +232,14 @@ class ManagedStreams:
             if release is not None:
                 changes["release"] = release
             update_stream(connection, name, **changes)
+            changed = get_record(connection, name, now)
             names = sorted(options)
             what = f"changed {', '.join(names)}" if release is None else f"changed to release {release}"
-            fields = {"options": names, "release": release}
-            _append(
-                connection,
-                record,
-                HistoryEventType.CHANGED,
-                now,
-                actor=actor,
-                what=what,
-                why=why,
-                **fields,
-            )
-            return get_record(connection, name, now)
+            before, after = ({"release": each.release, **each.options} for each in (record, changed))
+            fields = {"options": names, "release": release, "changes": render_changes(before, after)}
+            event = HistoryEventType.CHANGED
+            _append(connection, record, event, now, actor=actor, what=what, why=why, **fields)
+            return changed
 
     def take_streams(self, agent: str, *, limit: int, lease_seconds: float) -> list[StreamRecord]:
         """Give the agent living streams that nobody holds, ``limit`` with those it has; return the new ones.

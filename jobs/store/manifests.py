@@ -17,7 +17,7 @@ from jobs.store.rows import read_row
 from jobs.store.tables import MANIFESTS, SCHEDULE_RUNS
 from jobs.store.uploads import check_holder, forget_file, is_left
 from model.errors import ManifestChangedError, ManifestNotFoundError, ManifestOwnedError
-from model.event import HistoryEventType
+from model.event import HistoryEventType, render_changes
 from model.manifest_record import LIVING_RUNS, ManifestRecord, RunState, ScheduleRun, Settlement
 from model.principal import Principal
 from model.rollout_record import ROLLOUT_KIND, NewRollout
@@ -114,7 +114,9 @@ class Manifests:
             made = read_row(ManifestRecord, _get(connection, name))
             what = f"{'applied' if before is None else 'changed'}, version {made.version}"
             applied, who = HistoryEventType.APPLIED, principal.name
-            append_event(connection, MANIFEST, name, applied, now, actor=who, what=what, version=made.version)
+            changes = render_changes(made.document if before is None else before.document, made.document)
+            fields: dict[str, Any] = {"version": made.version, "changes": changes}
+            append_event(connection, MANIFEST, name, applied, now, actor=who, what=what, **fields)
             if rollout is not None and not is_tried(connection, name, digest):
                 # No caller can send such a key: it would have a line break.
                 once = Idempotency(f"{name}\n{made.version}", digest)

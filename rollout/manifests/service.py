@@ -1,10 +1,10 @@
 """Manifests as callers plan, apply and remove them by their names, and the schedules that they make."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 from itertools import islice
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import structlog
 
@@ -16,6 +16,7 @@ from model.errors import (
     ManifestNotFoundError,
     ManifestOwnedError,
 )
+from model.event import ValueChange, find_changes
 from model.job import JobState
 from model.manifest_record import ManifestRecord, ScheduleRun, Settlement
 from model.moment import render_moment
@@ -48,15 +49,6 @@ _DAY: Final = timedelta(days=1)
 _LOG: Final = structlog.get_logger()
 
 Action = Literal["create", "update", "none", "remove"]
-
-
-@dataclass(frozen=True, slots=True)
-class ValueChange:
-    """A value that changes, by its JSON pointer; None where there is none."""
-
-    pointer: str
-    before: Any
-    after: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +363,7 @@ class ManifestService:
             name,
             kind,
             action,
-            tuple(_differences(before, after, "")),
+            tuple(find_changes(before, after)),
             version,
             digest_of([name, action, version, digest_before, digest_after]),
             self._note(record, principal) if record is not None and action == "none" else None,
@@ -441,15 +433,6 @@ def _nightly_merge(at: time) -> Manifest:
         "overlap": "queue",
     }
     return Manifest(document, read_spec(document))
-
-
-def _differences(before: Any, after: Any, pointer: str) -> Iterator[ValueChange]:
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        for name in [*before, *(name for name in after if name not in before)]:
-            at = f"{pointer}/" + name.replace("~", "~0").replace("/", "~1")
-            yield from _differences(before.get(name), after.get(name), at)
-    elif before != after:
-        yield ValueChange(pointer, before, after)
 
 
 def _check_hash(plan: ManifestPlan, given: str | None) -> None:

@@ -63,6 +63,13 @@ def test_who_changed_an_object_is_in_its_history(api, client, refeed):
         assert (event["id"], event["actor"]) == (subject.rpartition("/")[2], actor)
         assert actor in refeed("events", subject)[1]
     api.store.move(job.id, JobState.CANCELLED, actor="cem")
+    api.store.change_stream("backup", actor="bob", options={"slots": 4})
+    changed, launched = client.get("/events", params={"object": "stream/backup"}).json()["events"]
+    assert changed["fields"]["changes"] == [{"pointer": "/slots", "before": None, "after": 4}]
+    assert "changed slots; /slots: nothing -> 4\n" in refeed("events", "stream/backup")[1]
+    newer = {"object": "stream/backup", "after": launched["number"]}
+    assert client.get("/events", params=newer).json()["events"] == [changed]
+    assert client.get("/events", params={**newer, "after": changed["number"]}).json()["events"] == []
     later = {"object": "stream/backup", "since": (datetime.now(UTC) + timedelta(hours=1)).isoformat()}
     assert client.get("/events", params=later).json()["events"] == []
     assert "Did you mean stream/backup?" in refeed("events", "backup")[2]
@@ -87,6 +94,7 @@ def test_an_object_that_never_was_is_no_object_without_events(client, refeed, su
     assert problem["detail"].endswith(f" {hint}".strip() or ".")
     exit_code, _, said = refeed("events", subject)
     assert (exit_code, subject.rpartition("/")[2] in said) == (4, True)
+    assert subject.startswith("stream/") or f"There is no {subject.rpartition('/')[0] or 'job'} " in said
 
 
 def test_only_an_administrator_sees_keys_come_and_go(start_api: Callable[..., Any]) -> None:

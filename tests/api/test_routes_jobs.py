@@ -135,6 +135,10 @@ def test_a_client_that_follows_does_at_a_former_place_what_it_did(client: httpx.
     assert cancelled.json()["state"] == "CANCELLED"
     assert [line.action for line in api.audit()[-2:]] == ["changeJob", "cancelJob"]
     assert client.get(f"/backfills/{made['id']}").json()["id"] == made["id"]
+    path = f"/backfills/{made['id']}/events"
+    events = client.get(path, follow_redirects=True).json()["events"]
+    later = client.get(f"{path}?after={events[-1]['number']}", follow_redirects=True)
+    assert later.json()["events"] == events[:-1]
 
 
 def test_a_former_place_is_nobody_s_without_a_key(start_api: Any) -> None:

@@ -159,6 +159,9 @@ def test_a_manifest_is_planned_applied_changed_and_removed(api, client):
     assert again["manifest"]["version"] == 1
     changed = put(api, MERGE.replace("15 0", "20 0")).json()
     assert changed["plan"]["differences"] == [{"pointer": "/cron", "before": "15 0 * * *", "after": "20 0 * * *"}]
+    applied, first = client.get("/events", params={"object": "manifest/merges"}).json()["events"]
+    assert applied["fields"] == {"version": 2, "changes": changed["plan"]["differences"]}
+    assert first["fields"] == {"version": 1}
     stale = put(api, MERGE, plan=planned["hash"])
     assert (stale.status_code, stale.json()["code"]) == (409, "manifest_changed")
     shown = client.get("/schedules/merges").json()

@@ -96,9 +96,10 @@ def test_a_backfill_is_made_looked_at_steered_and_ended(backfill, refeed):
     code, _, _ = refeed("watch", made["id"])
     assert code == 1
     code, text, _ = refeed("events", made["id"])
+    changes = '/description: "" -> "slower"; /rate_limit_messages_per_second: nothing -> 7.0'
     assert [" ".join(line.split(made["id"])[1].split()) for line in text.splitlines()[:0:-1]] == [
         "created",
-        "changed description, rate_limit_messages_per_second",
+        f"changed description, rate_limit_messages_per_second; {changes}",
         "PAUSED -> CANCELLED cancelled",
     ]
     for verb in ("resume", "approve", "revert"):

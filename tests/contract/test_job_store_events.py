@@ -110,7 +110,8 @@ def test_a_manifest_s_history_says_who_changed_paused_resumed_and_removed_it(sto
         ("removed", "cem", "removed", None),
     ]
     applied = [event.fields for event in reversed(found) if event.type == "applied"]
-    assert applied == [{"version": 1}, {"version": 2}]
+    changes = [{"pointer": "/at", "before": None, "after": 2}]
+    assert applied == [{"version": 1}, {"version": 2, "changes": changes}]
 
 
 @pytest.mark.usefixtures("migrations")

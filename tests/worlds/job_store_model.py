@@ -18,7 +18,7 @@ from model.errors import (
     StreamNotFoundError,
     StreamStateError,
 )
-from model.event import HistoryEvent, HistoryEventType
+from model.event import HistoryEvent, HistoryEventType, render_changes
 from model.fault import FaultRecord
 from model.stream_record import StreamRecord, StreamState, Wanted
 from tests.worlds.jobs_model import JobsModel, merged
@@ -206,7 +206,9 @@ class JobStoreModel(JobsModel):
         )  # fmt: skip
         names = sorted(options)
         what = f"changed {', '.join(names)}" if release is None else f"changed to release {release}"
-        self._note(kept, "changed", actor, what, why, options=names, release=release)
+        before, after = ({"release": each.release, **each.options} for each in (record, kept.record))
+        changes = render_changes(before, after)
+        self._note(kept, "changed", actor, what, why, options=names, release=release, changes=changes)
         return self._show(kept)
 
     def _changeable(self, name: str, version: int | None) -> KeptStream:

@@ -20,7 +20,7 @@ from model.errors import (
     LeaseLostError,
     RequestInvalidError,
 )
-from model.event import HistoryEvent, HistoryEventType
+from model.event import HistoryEvent, HistoryEventType, render_changes
 from model.job import JobState
 from tests.years.clock import Clock
 
@@ -288,6 +288,9 @@ class JobsModel:
         kept = self._get(job_id)
         _check(kept.job, version=expected_version)
         changes: dict[str, Any] = {"version": kept.job.version + 1}
+        asked = {name: value for name, value in (options or {}).items() if name in kept.job.request}
+        known = {**kept.job.request, **kept.job.options}
+        told = render_changes({name: known[name] for name in asked}, asked)
         if options is not None:
             changes["options"] = merged(kept.job.options, options)
         if findings is not None:
@@ -298,7 +301,7 @@ class JobsModel:
                 changes["news_at"] = None
         kept.set(**changes)
         kind = "approved" if approval is not None else "found" if findings is not None else "changed"
-        self._line(kept, kind, actor, what, why, options=sorted(options or ()))
+        self._line(kept, kind, actor, what, why, options=sorted(options or ()), changes=told)
         return kept.job
 
     def forget_driver(self, job_id: str, *, actor: str, why: str, expected_epoch: int) -> Job:
