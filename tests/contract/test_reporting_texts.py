@@ -104,16 +104,21 @@ def test_versions_that_can_not_be_ordered_end_the_merge_and_change_nothing(shop:
     if meets == "reporting":
         shop.merge(START + HOUR)
     before = shop.reporting() if meets == "reporting" else {}
-    for key, (column, one, other) in enumerate(MIXED):
-        second = order(key, message=200 + key, minute=1, note="2", **_texts(column, other))
-        at = START + (2 + key) * HOUR
-        shop.stage([second], at)
-        for is_dry_run in (True, False) if key == 0 else (False,):
-            with pytest.raises(RulesUnfitError, match=f"for 1 key, the newest version is unknown.*'{column}'"):
+    at = START + 2 * HOUR
+    for column, keys in (("changed_at", 4), ("revision", 2)):
+        mixed = [(key, one, other) for key, (of, one, other) in enumerate(MIXED) if of == column]
+        seconds = [order(k, message=200 + k, minute=1, note="2", **_texts(column, other)) for k, _, other in mixed]
+        shop.stage(seconds, at)
+        for is_dry_run in (True, False) if column == "changed_at" else (False,):
+            with pytest.raises(
+                RulesUnfitError, match=f"for {keys} keys, the newest version is unknown.*'{column}'"
+            ):
                 shop.merge(at, is_dry_run=is_dry_run)
         assert (shop.reporting() if before else {}) == before
-        # The message through repaired code has a time, or a number, as the others have.
-        shop.stage([repaired(second, **_texts(column, one))], at)
+        # The messages through repaired code have a time, or a number, as the others have.
+        ones = [_texts(column, one) for _, one, _ in mixed]
+        shop.stage([repaired(row, **one) for row, one in zip(seconds, ones, strict=True)], at)
+        at += HOUR
     shop.merge(START + 10 * HOUR)
     found = notes(shop.reporting())
     assert found == dict.fromkeys(range(len(MIXED)), 2) | {100 + key: {"a": 1} for key in range(len(MIXED))}
