@@ -22,7 +22,6 @@ from api.routes_manifests import router as manifests
 from api.routes_merges import router as merges
 from api.routes_queries import router as queries
 from api.routes_releases import router as releases
-from api.routes_rollouts import router as rollouts
 from api.routes_sessions import router as sessions
 from api.routes_sign_ins import router as sign_ins
 from api.routes_snapshots import router as snapshots
@@ -131,7 +130,6 @@ for part in (
     manifests,
     sessions,
     sign_ins,
-    rollouts,
     sources,
 ):
     router.include_router(part, dependencies=[Depends(refuse_unknown_parameters)])

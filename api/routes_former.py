@@ -14,6 +14,7 @@ router: Final = APIRouter(include_in_schema=False)
 _LISTS: Final = {
     "merges": "kind=merge",
     "compactions": "kind=compaction",
+    "rollouts": "kind=update",
     "updates": "kind=update&stream=",
     "rollbacks": "kind=restore&stream=",
 }
@@ -22,7 +23,7 @@ _LISTS: Final = {
 class _FormerPlace(StringConvertor):
     # Of backfills what stays is the job itself, and its parts beside log and history.
     regex = (
-        "(?:merges|compactions|updates)/.+|backfills/[^/:]+(?::[a-z]+|/logs|/events)"
+        "(?:merges|compactions|updates|rollouts)/.+|backfills/[^/:]+(?::[a-z]+|/logs|/events)"
         "|streams/[^/]+/(?:updates|rollbacks)|templates/.+"
     )
 
@@ -33,6 +34,7 @@ register_url_convertor("former_place", _FormerPlace())
 @router.get("/merges", operation_id="findFormerPlace")
 @router.get("/compactions", operation_id="findFormerPlace")
 @router.get("/templates", operation_id="findFormerPlace")
+@router.get("/rollouts", operation_id="findFormerPlace")
 @router.patch("/backfills/{backfill_id}", operation_id="findFormerPlace")
 @router.api_route("/{place:former_place}", methods=["GET", "POST"], operation_id="findFormerPlace")
 def find_former_place(request: Request, caller: Caller) -> RedirectResponse:  # noqa: ARG001 - nobody else may ask
@@ -49,5 +51,5 @@ def find_former_place(request: Request, caller: Caller) -> RedirectResponse:  # 
     elif rest.endswith("/events"):
         path, query = "/events", f"object={quote(rest.removesuffix('/events'), safe='')}&{query}"
     else:
-        path += "/" + quote(re.sub(":roll_back$", ":revert", rest), safe="/:")
+        path += "/" + quote(re.sub(":(roll_back|reverse)$", ":revert", rest), safe="/:")
     return RedirectResponse(f"{path}?{query}".rstrip("?&"), 308)

@@ -55,9 +55,10 @@ _ACTIONS: Final[Mapping[str, tuple[str, str, Mapping[str, str]]]] = {
     "cancel": (
         (
             "Cancel a job. What it has done stays. After the answer, a backfill can still publish up to "
-            "`in_flight_at_most` messages. A merge merges its current source completely or not at all."
+            "`in_flight_at_most` messages. A merge merges its current source completely or not at all. An update "
+            "is rolled back. If it can't be rolled back, the new release stays."
         ),
-        "The job has ended.",
+        "The job has ended, or the update is being rolled back.",
         {},
     ),
     "approve": (
@@ -69,11 +70,12 @@ _ACTIONS: Final[Mapping[str, tuple[str, str, Mapping[str, str]]]] = {
         (
             "Revert what a job did. For a backfill, Refeed deletes its rows from the staging table of its target "
             "topic. If a merge has already read the rows, the call fails. For an update, the old release runs "
-            "the stream again."
+            "the stream again. If the update has ended, a new update does this."
         ),
         (
             "The backfill has not ended, its staging table is unknown, or a merge has already read its rows. Or "
-            "the update has ended, is being rolled back, or can't be rolled back."
+            "the update is being rolled back, can't be rolled back, or the stream no longer runs with its release "
+            "and options."
         ),
         {"s502": _WAREHOUSE_FAILED},
     ),
@@ -84,7 +86,7 @@ JobId = Annotated[
     str,
     Path(
         description="The job's id. It begins with `bf_` for a backfill, `mg_` for a merge, `cp_` for a "
-        "compaction, `up_` for an update, `ro_` for the update of a rollout, or `rs_` for a rollback.",
+        "compaction, `up_` or `ro_` (from a manifest) for an update, or `rs_` for a rollback.",
         examples=["bf_01K0ABCDEFGHJKMNPQRSTVWXYZ"],
     ),
 ]

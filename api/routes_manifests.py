@@ -126,7 +126,7 @@ def apply_manifest(
     return {
         "manifest": record,
         "plan": planned,
-        "rollout": manifests.find_rollout(record, principal=caller),
+        "update": manifests.find_update(record, principal=caller),
     }
 
 

@@ -18,7 +18,6 @@ from jobs.inbox_items import InboxItem
 from model.approval import ApprovalState
 from model.job import JobState
 from model.principal import Principal
-from model.rollout_record import RolloutState
 from model.stream_record import StreamState
 from model.stream_update import UpdateState
 
@@ -28,7 +27,7 @@ _FAILED: Final = "The warehouse or Pub/Sub returned an error."
 _EVER: Final = datetime.min.replace(tzinfo=UTC)
 _WRONG: Final = {"failure": "job_failed", "incomplete": "backfill_incomplete"}
 # Failures of other things than jobs.
-_FAILURES: Final = {"manifest": "upload_failed", "rollout": "rollout_failed", "schedule": "schedule_failed"}
+_FAILURES: Final = {"manifest": "upload_failed", "update": "rollout_failed", "schedule": "schedule_failed"}
 
 
 class InboxItemOut(BaseModel):
@@ -46,16 +45,14 @@ class InboxItemOut(BaseModel):
         "manifest",
         "schedule",
         "approval",
-        "rollout",
         "update",
         "topic",
     ] = Field(description="The kind of the resource.")
     id: str = Field(
-        description="The id of the resource. The id of a stream or a topic is its name. The id of an update is "
-        "the name of its stream. The id of an uploaded manifest is its file or folder, and the id of a schedule "
-        "is its name."
+        description="The id of the resource. The id of a stream, a topic or a schedule is its name, and the id of "
+        "an uploaded manifest is its file or folder."
     )
-    state: JobState | StreamState | ApprovalState | RolloutState | UpdateState | None = Field(
+    state: JobState | StreamState | ApprovalState | UpdateState | None = Field(
         description="The state of the resource. Null for a topic."
     )
     topic: str | None = Field(description="The target topic of a backfill, or the topic of a gap.")
@@ -112,8 +109,8 @@ def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, sl
             *(
                 StatusProblem(_FAILURES.get(item.resource, _WRONG[item.kind]), item.id, item.message)
                 for item in inbox
-                # A stream whose update failed goes on as before.
-                if item.kind in _WRONG and item.resource != "update"
+                # A stream whose update failed goes on as before, and who asked for it knows. A manifest does not.
+                if item.kind in _WRONG and not item.id.startswith("up_")
             ),
         ]
         return {
@@ -137,7 +134,6 @@ def _list_inbox(services: Services, inventory: Inventory, caller: Principal) -> 
     items += services.approvals.list_inbox(principal=caller)
     items += services.uploads.list_inbox(principal=caller)
     items += services.manifests.list_inbox(principal=caller)
-    items += services.rollouts.list_inbox(principal=caller)
     items += services.updates.list_inbox(principal=caller)
     items += services.snapshots.list_inbox(principal=caller)
     return sorted(items, key=lambda item: item.since or _EVER)

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from pydantic import AliasPath, BaseModel, ConfigDict, Field
 
-from api.routes_rollouts import RolloutOut
 from api.schemas import CodedMessage
+from api.schemas_updates import UpdateOut
 
 
 class ManifestOut(BaseModel):
@@ -111,7 +111,9 @@ class AppliedOut(BaseModel):
 
     manifest: ManifestOut = Field(description="The applied manifest.")
     plan: ManifestPlanOut = Field(description="The change.")
-    rollout: RolloutOut | None = Field(description="The newest rollout of the manifest. Null for a schedule.")
+    update: UpdateOut | None = Field(
+        description="The newest update that the manifest, a rollout, has begun. Null for a schedule."
+    )
 
 
 class ScheduleRunOut(BaseModel):
@@ -126,7 +128,7 @@ class ScheduleRunOut(BaseModel):
         description="The state of the run."
     )
     job_kind: str | None = Field(description="The kind of the resource that the run has started.")
-    job_id: str | None = Field(description="The id of the job, snapshot or rollout, or the stream's name.")
+    job_id: str | None = Field(description="The id of the job, snapshot or update, or the stream's name.")
     why: str | None = Field(description="Why the run failed or was skipped. Null without a reason.")
     asked_by: str | None = Field(description="Who requested the run. Null if the slot was due.")
     created_at: datetime

@@ -15,6 +15,7 @@ from model.stream_update import (
     UpdateStrategy,
     WhenInconclusive,
 )
+from model.watch_bounds import WatchBounds
 
 
 class UpdateShadow(BaseModel):
@@ -104,13 +105,25 @@ class UpdateReplayOut(BaseModel):
     topics: list[str] = Field(description="The topics of the stream's sources.")
 
 
+class UpdateManifestOut(BaseModel):
+    """The manifest that asked for an update."""
+
+    name: str = Field(description="The manifest's name.")
+    version: int | None = Field(description="The version of the manifest. Null for a schedule.")
+    digest: str = Field(
+        description="The hash of the manifest's content. Comments and the order of fields do not change the hash."
+    )
+
+
 class UpdateOut(BaseModel):
     """An update of a stream. A null field is not known yet."""
 
     # Read from an update, or from its own JSON.
     model_config = ConfigDict(populate_by_name=True)
 
-    id: str = Field(description="The update's id, which begins with `up_`, or with `ro_` for a rollout.")
+    id: str = Field(
+        description="The update's id, which begins with `up_`, or with `ro_` if a manifest asked for it."
+    )
     kind: Literal["update"] = Field(default="update", description="The kind of the job.")
     stream: str = Field(description="The stream's name.")
     state: UpdateState = Field(description="The current step, or the result.")
@@ -151,6 +164,25 @@ class UpdateOut(BaseModel):
         description="The shadow comparison before the update. Null means no comparison.",
     )
     from_release: str | None = Field(description="The old release. Null means the installed version.")
+    from_options: dict[str, Any] = Field(description="The stream's options before the update.")
+    on_failure: Literal["rollback", "halt"] = Field(
+        validation_alias=AliasPath("request", "on_failure"),
+        description="What happens if the new release fails. `rollback`: the old release runs again. `halt`: the "
+        "new release stays until a person decides.",
+    )
+    thresholds: WatchBounds = Field(
+        validation_alias=AliasPath("request", "bounds"),
+        description="The limits for the new release's figures.",
+    )
+    is_trusted: bool = Field(
+        validation_alias=AliasPath("request", "is_trusted"),
+        description="Whether the wanted release was STABLE before. Refeed does not validate such a release again.",
+    )
+    manifest: UpdateManifestOut | None = Field(
+        description="The rollout or schedule that asked for the update. Null if a person did."
+    )
+    reverses: str | None = Field(description="The id of the update that this update takes back.")
+    unwanted_by: str | None = Field(description="Who took the update back. Null if nobody did.")
     has_way_back: bool | None = Field(
         description="Whether the old release can still run the stream after the new release has written data."
     )

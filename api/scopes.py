@@ -19,7 +19,6 @@ from model.principal import (
 _SEE_APPROVALS: Final = (STREAMS_OPERATE, SCHEDULES_APPLY, STREAMS_READ, READ)
 _APPLY: Final = (SCHEDULES_APPLY, ROLLOUTS_APPLY)
 _SEE_MANIFESTS: Final = (READ, STREAMS_READ, *_APPLY)
-_SEE_ROLLOUTS: Final = (READ, STREAMS_READ, ROLLOUTS_APPLY)
 
 # One of an operation's scopes is enough; a tuple within stands for all of its scopes together.
 _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
@@ -33,7 +32,8 @@ _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
     (PLAN,): "planBackfill getPlan checkQuery",
     (RUN,): "createBackfill changeJob pauseJob resumeJob",
     (RUN, STREAMS_OPERATE, ROLLOUTS_APPLY): "revertJob",
-    (RUN, PLAN): "createMerge cancelJob retryJob",
+    (RUN, PLAN): "createMerge retryJob",
+    (RUN, PLAN, STREAMS_OPERATE, ROLLOUTS_APPLY): "cancelJob",
     (APPROVE,): "approveJob",
     (MESSAGES,): "listMessages downloadMessage",
     (READ, STREAMS_READ): ("listJobs getJob watchJob listEvents listStreams listStreamHistories listReleases"),
@@ -50,8 +50,6 @@ _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
     _APPLY: "applyManifest removeManifest pruneManifests",
     (READ, SCHEDULES_APPLY): "listSchedules getSchedule",
     (SCHEDULES_APPLY,): "pauseSchedule resumeSchedule runSchedule",
-    _SEE_ROLLOUTS: "listRollouts getRollout",
-    (ROLLOUTS_APPLY,): "reverseRollout cancelRollout",
     (ADMIN,): "listAudit",
     # Every caller that is known.
     (): "openSession getCurrentSession endCurrentSession",
@@ -72,7 +70,8 @@ _WHEN: Final[Mapping[str, str]] = {
         "`streams.operate`."
     ),
     "cancelJob": (
-        "To cancel a job, the caller needs `backfills.run`. For a merge's dry run, `backfills.plan` is enough."
+        "To cancel a job, the caller needs `backfills.run`. For a merge's dry run, `backfills.plan` is enough. An "
+        "update that a manifest requested needs `rollouts.apply`, any other `streams.operate`."
     ),
     "retryJob": (
         "To retry a job, the caller needs `backfills.run`. For a merge's dry run, `backfills.plan` is enough."

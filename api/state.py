@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from rollout.launching import TemplateService
     from rollout.manifests.service import ManifestService
     from rollout.manifests.upload_status import UploadStatus
-    from rollout.rollouts import RolloutService
     from rollout.service import StreamService
     from rollout.snapshots import SnapshotService
     from rollout.stream_approvals import StreamApprovals
@@ -62,7 +61,6 @@ class Services:
     uploads: "UploadStatus"
     approvals: "ApprovalService"
     stream_approvals: "StreamApprovals"
-    rollouts: "RolloutService"
     store: "JobStore"
     gatekeeper: "Gatekeeper"
     audit: "AuditTrail"

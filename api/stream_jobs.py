@@ -17,6 +17,7 @@ from jobs.store.stream_snapshots import restore_of
 from jobs.store.stream_updates import update_of
 from jobs.versions import Versions, check_version
 from model.principal import ROLLOUTS_APPLY, STREAMS_OPERATE, STREAMS_READ, Principal
+from model.stream_update import StreamUpdate
 from rollout.shadow_work import show_update
 from rollout.updates import UpdateService
 
@@ -61,15 +62,29 @@ class UpdateJobs(StreamJobs):
         self._updates = updates
 
     def revert(self, job_id: str, *, principal: Principal, versions: Versions = None) -> StreamJob:
-        """Take back what an update does or did; of a STABLE one, return the update that goes back.
+        """Take back what an update does or did; of an ended one, return the update that goes back.
 
         Raises:
-            StreamStateError: it changed nothing, goes back already, has no way back, or something else runs since.
+            StreamStateError: it goes back already, has no way back, or something else runs since.
             JobChangedError: the update is at none of ``versions``.
         """
+        return self._steer(self._updates.revert, job_id, principal, versions)
+
+    def cancel(self, job_id: str, *, principal: Principal, versions: Versions = None) -> StreamJob:
+        """Stop an update that has not ended; a new release without a way back stays.
+
+        Raises:
+            StreamStateError: it has ended, or goes back already.
+            JobChangedError: the update is at none of ``versions``.
+        """
+        return self._steer(self._updates.cancel, job_id, principal, versions)
+
+    def _steer(
+        self, act: Callable[..., StreamUpdate], job_id: str, principal: Principal, versions: Versions
+    ) -> StreamJob:
         principal.require_any(STREAMS_OPERATE, ROLLOUTS_APPLY)
         check_version(self._get(job_id), versions)
-        made = self._updates.revert(job_id, principal=principal, versions=versions)
+        made = act(job_id, principal=principal, versions=versions)
         return self.show(self._get(made.id), principal=principal)
 
 
@@ -78,5 +93,5 @@ def collect_jobs(services: Services) -> JobCollection:
     updates = UpdateJobs(services.store, services.updates)
     restores = StreamJobs(RESTORE, services.store, RollbackOut, lambda job, _: restore_of(job))
     by_prefix = {service.kind.prefix: service for service in services.jobs}
-    # A rollout is an update, too.
+    # An update that a manifest asked for has an id of its own kind.
     return JobCollection(services.store, {**by_prefix, "up": updates, "ro": updates, "rs": restores})

@@ -85,7 +85,6 @@ def open_services(deployment: Deployment) -> Iterator[Services]:
             uploads=deployment.upload_status,
             approvals=deployment.approvals,
             stream_approvals=deployment.stream_approvals,
-            rollouts=deployment.rollouts,
             store=deployment.store,
             gatekeeper=gatekeeper,
             audit=audit,

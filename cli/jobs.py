@@ -33,7 +33,8 @@ def fetch_jobs(kind: str, plural: str) -> "Callable[[RefeedApi, Mapping[str, Any
     return fetch
 
 
-def _act(verb: str) -> Act:
+def act_on_job(verb: str) -> Act:
+    """Return what sends a verb to a job."""
     return lambda api, job_id, body: api.jobs.act(job_id, verb, body)
 
 
@@ -135,7 +136,7 @@ BACKFILL: Final = ObjectKind(
     lines=backfill_lines,
     whole_lines=whole_backfill_lines,
     acts={
-        **{verb: _act(verb) for verb in ("pause", "resume", "cancel", "retry", "approve", "revert")},
+        **{verb: act_on_job(verb) for verb in ("pause", "resume", "cancel", "retry", "approve", "revert")},
         "rerun": _rerun(BackfillRequest, lambda api: api.backfills),
     },
     verbs=("logs", "figures", "set"),
@@ -152,7 +153,7 @@ MERGE: Final = ObjectKind(
     lines=merge_lines,
     next=_NEXT,
     acts={
-        **{verb: _act(verb) for verb in ("cancel", "retry")},
+        **{verb: act_on_job(verb) for verb in ("cancel", "retry")},
         "rerun": _rerun(MergeCreate, lambda api: api.merges),
     },
     verbs=("logs",),
@@ -168,7 +169,7 @@ COMPACTION: Final = ObjectKind(
     read=lambda api, job_id: api.jobs.read(job_id),
     lines=_compaction_lines,
     next=_NEXT,
-    acts={verb: _act(verb) for verb in ("cancel", "retry")},
+    acts={verb: act_on_job(verb) for verb in ("cancel", "retry")},
     verbs=("logs",),
     follow=lambda api, found: watch_job(api, found, _compaction_progress),
 )

@@ -7,7 +7,6 @@ from cli.inventory import TOPIC
 from cli.jobs import BACKFILL, COMPACTION, JOB, MERGE
 from cli.manifest import MANIFEST
 from cli.objects import ObjectKinds
-from cli.rollout import ROLLOUT
 from cli.schedule import SCHEDULE
 from cli.snapshot import RESTORE, SNAPSHOT
 from cli.source import SOURCE
@@ -24,7 +23,6 @@ KINDS: Final = ObjectKinds(
         MERGE,
         COMPACTION,
         UPDATE,
-        ROLLOUT,
         SNAPSHOT,
         RESTORE,
         APPROVAL,

@@ -125,7 +125,9 @@ def apply(
         if removed and plan is None and not yes:
             confirm(f"Remove {', '.join(removed)}?")
         for file, planned in zip(read, plans, strict=True):
-            api.apply_manifest(file.name, file.content, plan=planned["hash"])
+            update = api.apply_manifest(file.name, file.content, plan=planned["hash"])["update"]
+            if update is not None and planned["note"] is None:
+                planned["note"] = f"{update['id']} is {update['state']}."
         if removed:
             api.prune_manifests([file.name for file in read], plan=removals["hash"])
     _print_plans([*plans, *removals["plans"]], as_json=as_json)

@@ -26,6 +26,8 @@ _INSTEAD: Final = {
     ("pause", "stream"): " Use: refeed drain {name}",
     ("resume", "stream"): " Use: refeed launch {name}",
 }
+# The beginning of the id of an update that a manifest asked for.
+_SAME_KIND: Final = {"ro": "up"}
 
 Read = Callable[["RefeedApi", str], dict[str, Any]]
 # With the id and the body of the call.
@@ -121,12 +123,16 @@ class ObjectKinds:
         if rest and name in {"job", "jobs"}:
             # Its id says of which kind it is.
             text, rest = rest, ""
+        if rest and name in {"rollout", "rollouts"}:
+            way = f"refeed get updates --label manifest={rest}"
+            raise InputError(f"The rollouts of a manifest are updates, which have ids. Use: {way}")
         if rest:
             named = next((kind for kind in self.kinds if name in {kind.name, kind.plural}), None)
             return _with_verb(named, verb, fitting, text), rest
         if text == "latest":
             return _find_latest(api, [kind for kind in fitting if "created_by" in kind.filters])
         prefix, _, rest = text.partition("_")
+        prefix = _SAME_KIND.get(prefix, prefix)
         kind = next((k for k in self.kinds if k.prefix == prefix), None) if rest else None
         kind = _with_verb(kind, verb, fitting, text)
         return kind, _complete(api, kind, text)

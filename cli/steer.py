@@ -44,7 +44,7 @@ def resume(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption
 def cancel(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
     """Cancel a job, or end a stream at once. What the job has done stays.
 
-    Messages that a backfill published stay published. Sources that a merge has merged stay merged. A rollout that
+    Messages that a backfill published stay published. Sources that a merge has merged stay merged. An update that
     has changed its stream is rolled back. Pub/Sub delivers a stream's uncommitted messages again.
     """
     _act("cancel", name, watch=watch, as_json=as_json)
@@ -101,11 +101,10 @@ def rerun(
 
 
 def revert(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
-    """Take back what a job did: a backfill's rows, an update or a rollout. stream/NAME is its newest update.
+    """Take back what a job did: a backfill's rows, or an update. stream/NAME is its newest update.
 
     The rows of a backfill are deleted from the target's staging table. If a merge has already read the rows, the
-    command fails. An update that has not ended is rolled back. A rollout that has ended is reversed by a new
-    rollout, with 'from' and 'to' exchanged.
+    command fails. An update that has not ended is rolled back. If it has ended, a new update goes back.
     """
     with open_api() as api:
         kind, object_id = KINDS.find(api, name, "revert")
@@ -117,7 +116,7 @@ def revert(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption
         found = kind.acts["revert"](api, object_id, None)
         # What is taken back has ended well once it is; a change that is new has once it is stable.
         ends_as = UpdateState.ROLLED_BACK if found.get("id") == object_id else UpdateState.STABLE
-        if kind.name in {"update", "rollout"}:
+        if kind.name == "update":
             kind = replace(kind, succeeded=lambda found: found["state"] == ends_as)
         kind.finish(api, found, watch=watch, as_json=as_json)
 

@@ -8,7 +8,7 @@ import typer
 
 from cli.api import open_api
 from cli.approval import end_if_held
-from cli.jobs import JOB_FILTERS, fetch_jobs, next_of
+from cli.jobs import JOB_FILTERS, act_on_job, fetch_jobs, next_of
 from cli.moments import render_minute, render_seconds
 from cli.objects import ObjectKind, follow_states, stream_name
 from cli.options import JsonOption
@@ -184,6 +184,7 @@ def _describe_whole(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield from _asked(found)
     yield from _wanted(found)
     if found["reason"] is not None:
         yield "reason", found["reason"]
@@ -198,7 +199,7 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "snapshot", found["snapshot_id"]
     if found["error"] is not None:
         yield "why", f"{found['error']['code']}: {found['error']['message']}"
-    yield from shadow_details((found["figures"] or {}).get("shadow"))
+    yield from figure_details(found["figures"] or {})
     if found["paused_seconds"] is not None:
         yield "paused", render_seconds(found["paused_seconds"])
     replay = found["replay"]
@@ -211,6 +212,18 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 f"published from {since} to {replay['until']}"
             ),
         )
+
+
+def _asked(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield which manifest asked for the update, what it takes back, and who took it back itself."""
+    manifest = found["manifest"]
+    if manifest is not None:
+        of = "" if manifest["version"] is None else f", version {manifest['version']}"
+        yield "manifest", f"{manifest['name']}{of}"
+    if found["reverses"] is not None:
+        yield "reverses", found["reverses"]
+    if found["unwanted_by"] is not None:
+        yield "taken", f"back by {found['unwanted_by']}"
 
 
 def _wanted(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -226,10 +239,19 @@ def _wanted(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "release", f"{after}, with the current registry"
 
 
-def shadow_details(report: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
+def figure_details(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield labels and texts of the figures by which an update is judged."""
+    before, after = figures.get("before"), figures.get("after")
+    if before is not None and after is not None:
+        for name in before:
+            old, new = ("unknown" if each[name] is None else f"{each[name]:,.1f}" for each in (before, after))
+            yield "figure", f"{name}: {old} before, {new} after"
+    if figures.get("shadow") is not None:
+        yield from _shadow_details(figures["shadow"])
+
+
+def _shadow_details(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield labels and texts of a shadow's report: its counts, and each cell that differs."""
-    if report is None:
-        return
     counts = ", ".join(f"{report[f'rows_{name}']} {name}" for name in ("equal", "different", "missing", "waiting"))
     yield "shadow", f"{report['state']}: {report['messages_compared']} messages compared; rows: {counts}"
     missing: dict[str, list[str]] = {}
@@ -248,7 +270,7 @@ UPDATE: Final = ObjectKind(
     plural="updates",
     prefix="up",
     fetch=fetch_jobs("update", "updates"),
-    filters=("stream", *JOB_FILTERS),
+    filters=("stream", "label", *JOB_FILTERS),
     table=_list,
     read=lambda api, update_id: api.jobs.read(update_id),
     lines=_describe_whole,
@@ -256,7 +278,7 @@ UPDATE: Final = ObjectKind(
         STABLE="refeed revert {id}, if the new release is wrong",
         **dict.fromkeys(("REFUSED", "ROLLED_BACK", "FAILED"), "refeed logs stream/{stream}"),
     ),
-    acts={"revert": lambda api, update_id, _: api.jobs.act(update_id, "revert")},
+    acts={verb: act_on_job(verb) for verb in ("cancel", "revert")},
     follow=lambda api, found: follow_states(found, lambda: api.jobs.read(found["id"]), _ENDED),
     succeeded=lambda found: found["state"] == UpdateState.STABLE,
 )

@@ -243,19 +243,6 @@ class RefeedApi(ApiConnection):
         """Run a schedule's job now, and return the run."""
         return self.call("POST", path_of("schedules", name, ":run"), idempotency_key=idempotency_key)
 
-    def list_rollouts(self) -> list[dict[str, Any]]:
-        """Return rollouts, newest first."""
-        found: list[dict[str, Any]] = self.call("GET", "/rollouts")["rollouts"]
-        return found
-
-    def read_rollout(self, rollout_id: str) -> dict[str, Any]:
-        """Return a rollout with its steps."""
-        return self.call("GET", path_of("rollouts", rollout_id))
-
-    def act_on_rollout(self, rollout_id: str, verb: str) -> dict[str, Any]:
-        """Reverse or cancel a rollout; return the one that reverses it, or the one that is cancelled."""
-        return self.call("POST", path_of("rollouts", rollout_id, f":{verb}"))
-
     def update_stream(
         self, name: str, request: Mapping[str, Any], *, idempotency_key: str, etag: str | None = None
     ) -> dict[str, Any]:

@@ -180,5 +180,5 @@ def scope_of(job: Mapping[str, Any], verb: str) -> str:
     if verb == "approve":
         return APPROVE
     if job["kind"] in _OF_STREAMS:
-        return ROLLOUTS_APPLY if job["id"].startswith("ro_") else STREAMS_OPERATE
+        return ROLLOUTS_APPLY if job.get("manifest") else STREAMS_OPERATE
     return PLAN if job.get("dry_run") else RUN

@@ -7,7 +7,6 @@ from typing import Final, Literal
 from jobs.store import Job, JobFilter, JobStore
 from model.approval import ApprovalState
 from model.job import JobState
-from model.rollout_record import RolloutState
 from model.stream_record import StreamState
 from model.stream_update import UpdateState
 
@@ -29,7 +28,7 @@ class InboxItem:
     kind: InboxKind
     resource: str
     id: str
-    state: JobState | StreamState | ApprovalState | RolloutState | UpdateState | None
+    state: JobState | StreamState | ApprovalState | UpdateState | None
     topic: str | None
     created_by: str | None
     since: datetime | None

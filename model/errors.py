@@ -307,20 +307,8 @@ class ManifestOwnedError(RefeedError, code="manifest_owned"):
     """The manifest's name belongs to another owner."""
 
 
-class RolloutNotFoundError(RefeedError, code="rollout_not_found"):
-    """There is no rollout with this id."""
-
-
-class RolloutInProgressError(RefeedError, code="rollout_in_progress"):
-    """A rollout of the stream has not ended. Until the rollout ends, the stream can't be changed."""
-
-
 class RolloutRefusedError(RefeedError, code="rollout_refused"):
     """The rollout can't begin: ``from`` does not match the stream, or the stream can't do this rollout."""
-
-
-class RolloutStateError(RefeedError, code="rollout_state_conflict"):
-    """The rollout's state does not allow this action."""
 
 
 class JobChangedError(RefeedError, code="job_changed"):

@@ -121,7 +121,6 @@ ABANDONED: Final = "update_abandoned"
 # The codes of a shadow whose rows differ, and of one with too few of them.
 SHADOW_DIFFERS: Final = "shadow_differs"
 SHADOW_INCONCLUSIVE: Final = "shadow_inconclusive"
-SHADOW_ENDS: Final = frozenset({SHADOW_DIFFERS, SHADOW_INCONCLUSIVE})
 _BEFORE: Final = frozenset(
     {
         UpdateState.CHECKING,
@@ -173,6 +172,11 @@ class UpdateRequest:
         """Whether the old release ends before the new one starts."""
         return self.strategy is UpdateStrategy.RESTART
 
+    @property
+    def on_failure(self) -> str:
+        """What a new release that fails leads to, in the words of a manifest."""
+        return "halt" if self.is_halting else "rollback"
+
     def to_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes; an agent of an earlier release knows no field of later ones."""
         fields = asdict(self)
@@ -220,6 +224,15 @@ class UpdateReplay:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdateManifest:
+    """The manifest that asked for an update: a rollout, at its ``version``, or a schedule, which has None here."""
+
+    name: str
+    digest: str
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StreamUpdate:
     """One update of a stream: its job, as people see it.
 
@@ -227,7 +240,7 @@ class StreamUpdate:
     before. ``instance_id`` is the process that takes the stream over, and ``outgoing_id`` the one that it takes it
     over from; ``attempts`` counts the standbys that were started for the present step. ``figures`` are those that
     the watch compares. ``changed_at`` is when the present state was entered. ``manifest`` asked for it, where it
-    is a rollout, and ``unwanted_by`` had it taken back.
+    is a rollout; ``unwanted_by`` had it taken back, and ``reverses`` is the update that it goes back from.
     """
 
     id: str
@@ -251,8 +264,9 @@ class StreamUpdate:
     replay: UpdateReplay | None = None
     error: UpdateFault | None = None
     finished_at: datetime | None = None
-    manifest: str | None = None
+    manifest: UpdateManifest | None = None
     unwanted_by: str | None = None
+    reverses: str | None = None
 
     @property
     def to_options(self) -> dict[str, Any]:

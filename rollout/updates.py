@@ -1,6 +1,7 @@
 """Updates of streams as callers request, read and decide them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -22,12 +23,13 @@ from model.stream_update import (
     UpdateRequest,
     UpdateState,
 )
-from rollout.rollouts import RolloutService, was_stable
 from rollout.service import any_release
 from rollout.shadow_work import show_update
 
 _LOG: Final = structlog.get_logger()
 _FAILURES: Final = frozenset({UpdateState.FAILED, UpdateState.ROLLED_BACK})
+# Nobody waits for the answer to a manifest.
+_FAILURES_OF_MANIFESTS: Final = _FAILURES | {UpdateState.REFUSED}
 
 
 class UpdateService:
@@ -43,7 +45,6 @@ class UpdateService:
     def __init__(self, store: JobStore, *, check_release: Callable[[str | None], None] = any_release) -> None:
         self._store = store
         self._check_release = check_release
-        self._rollouts = RolloutService(store, check_release=check_release)
 
     def create(
         self,
@@ -87,71 +88,118 @@ class UpdateService:
     def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
         """Return the updates that failed in the last seven days.
 
-        A later update of the stream makes up for a failed one, and what somebody rolled back needs nobody. Those
-        that are rollouts are left out: they are in the inbox as such.
+        A later update of the stream makes up for a failed one, and what somebody rolled back needs nobody. One
+        that was refused is listed if a manifest asked for it.
         """
         principal.require(READ)
         since = self._store.now() - timedelta(days=FAILURE_DAYS)
         newest: dict[str, StreamUpdate] = {}
         for each in self._store.list_updates(ended_since=since):
             newest.setdefault(each.stream, each)
-        items = [_inbox_item(each) for each in newest.values() if each.manifest is None]
+        items = map(_inbox_item, newest.values())
         return [item for item in items if item is not None]
 
-    def revert(self, update_id: str, *, principal: Principal, versions: Versions = None) -> StreamUpdate:
-        """Take back what an update does or did, and return it; of a STABLE one the update that goes back.
-
-        Before its hand-over it ends with this, and the old release never stopped. In the hand-over the agent ends
-        the new release, unless that has the stream: then it hands it back. To a release and options that were
-        STABLE before nothing is compared and nothing validated. Renamed sources keep their new names. A rollout is
-        cancelled, or reversed by another one; see :class:`rollout.rollouts.RolloutService`.
+    def cancel(self, update_id: str, *, principal: Principal, versions: Versions = None) -> StreamUpdate:
+        """Stop an update that has not ended: it is taken back, or without a way back the new release stays.
 
         Raises:
             UpdateNotFoundError: there is none.
-            StreamStateError: it changed nothing, goes back already, has no way back, or something else runs since.
+            StreamStateError: it has ended, or goes back already.
+            JobChangedError: it is at none of ``versions``.
+        """
+        found = self._get(update_id, principal)
+        if found.state.is_ended:
+            message = f"{found.id} is {found.state}: it has ended."
+            raise StreamStateError(message, update=found.id, state=found.state.value)
+        return self._take_back(found, principal, versions, may_stay=True)
+
+    def revert(self, update_id: str, *, principal: Principal, versions: Versions = None) -> StreamUpdate:
+        """Take back what an update does or did, and return it; of an ended one the update that goes back.
+
+        Before its hand-over it ends with this, and the old release never stopped. In the hand-over the agent ends
+        the new release, unless that has the stream: then it hands it back. To a release and options that were
+        STABLE before nothing is compared and nothing validated. Renamed sources keep their new names.
+
+        Raises:
+            UpdateNotFoundError: there is none.
+            StreamStateError: it goes back already, has no way back, or something else runs since.
             RefeedError: as asking for an update.
             JobChangedError: it is at none of ``versions``.
         """
+        found = self._get(update_id, principal)
+        if found.state.is_ended:
+            return self._reverse(found, principal)
+        return self._take_back(found, principal, versions, may_stay=False)
+
+    def _get(self, update_id: str, principal: Principal) -> StreamUpdate:
+        """Return an update that the principal may steer."""
         principal.require_any(STREAMS_OPERATE, ROLLOUTS_APPLY)
         found = self._store.get_update(update_id)
-        if found.manifest is not None:
-            take_back = self._rollouts.reverse if found.state.is_ended else self._rollouts.cancel
-            return take_back(update_id, principal=principal).update
-        principal.require(STREAMS_OPERATE)
-        if found.state is UpdateState.STABLE:
-            return self._reverse(found, principal)
-        fault = UpdateFault(UNWANTED, f"{principal.name} reverted the update while it was {found.state}.")
-        decided = self._store.take_update_back(update_id, fault, actor=principal.name, versions=versions)
+        principal.require(STREAMS_OPERATE if found.manifest is None else ROLLOUTS_APPLY)
+        return found
+
+    def _take_back(
+        self, found: StreamUpdate, principal: Principal, versions: Versions, *, may_stay: bool
+    ) -> StreamUpdate:
+        if found.unwanted_by is not None:
+            # Somebody wanted that already, and is heard at the end of the present step.
+            return show_update(found, principal)
+        fault = UpdateFault(UNWANTED, f"{principal.name} took the update back while it was {found.state}.")
+        decided = self._store.take_update_back(
+            found.id, fault, actor=principal.name, may_stay=may_stay, versions=versions
+        )
         _LOG.info("update_unwanted", stream=found.stream, update=found.id, by=principal.name)
         return show_update(decided, principal)
 
     def _reverse(self, found: StreamUpdate, principal: Principal) -> StreamUpdate:
-        """Ask for an update to what ran before a STABLE one."""
+        """Ask for an update to what ran before an ended one; what it brought has to run still."""
         record = self._store.get_stream(found.stream)
         if (record.release, dict(record.options)) != (found.request.release, found.to_options):
             raise StreamStateError(
-                f"{found.id} can't be reverted, because {found.stream} runs otherwise since then. "
-                f"'refeed get updates --stream {found.stream}' lists the later updates.",
+                f"{found.id} can't be reverted, because {found.stream} does not run with its release and options. "
+                f"'refeed get updates --stream {found.stream}' lists the stream's updates.",
                 update=found.id,
             )
-        request = UpdateRequest(
-            found.from_release,
-            {name: found.from_options.get(name) for name in found.request.options},
-            {},
+        self._check_release(found.from_release)
+        is_trusted = was_stable(self._store, found)
+        request = replace(
+            found.request,
+            release=found.from_release,
+            options={name: found.from_options.get(name) for name in found.request.options},
+            mapping={},
             reason=f"It reverts {found.id}.",
-            strategy=found.request.strategy,
-            is_trusted=was_stable(self._store, found),
+            shadow=None if is_trusted else found.request.shadow,
+            is_trusted=is_trusted,
         )
-        return self.create(found.stream, request, principal=principal)
+        made = self._store.create_update(
+            found.stream,
+            request,
+            actor=principal.name,
+            versions={record.version},
+            manifest=found.manifest,
+            reverses=found.id,
+        )
+        _LOG.info("update_reversed", stream=found.stream, update=found.id, made=made.id, by=principal.name)
+        return made
+
+
+def was_stable(store: JobStore, update: StreamUpdate) -> bool:
+    """Whether what ran before an update had come by a launch, or by a change that was proven STABLE."""
+    before = (update.from_release, update.from_options)
+    for each in store.list_updates(update.stream):
+        if each.created_at < update.created_at and (each.request.release, each.to_options) == before:
+            return each.state is UpdateState.STABLE and each.error is None
+    return True
 
 
 def _inbox_item(update: StreamUpdate) -> InboxItem | None:
-    """Return the inbox's item of the newest update of a stream; its id is the stream's name."""
+    """Return the inbox's item of the newest update of a stream; None where nobody has to look at it."""
+    failures = _FAILURES if update.manifest is None else _FAILURES_OF_MANIFESTS
+    if update.state not in failures or (update.error is not None and update.error.code == UNWANTED):
+        return None
     why = "" if update.error is None else f" {update.error}"
     by, message = update.created_by, f"The update {update.id} of {update.stream} is {update.state}.{why}"
-    if update.state not in _FAILURES or (update.error is not None and update.error.code == UNWANTED):
-        return None
-    return InboxItem("failure", "update", update.stream, update.state, None, by, update.finished_at, message)
+    return InboxItem("failure", "update", update.id, update.state, None, by, update.finished_at, message)
 
 
 def _errors_of(record: StreamRecord, request: UpdateRequest) -> list[dict[str, str]]:

@@ -217,7 +217,7 @@ class ManagedStreams:
         Raises:
             StreamStateError: it has ended, or is to end.
             StreamChangedError: it is no longer at ``expected_version``.
-            UpdateInProgressError, RolloutInProgressError: an update or a rollout of it has not ended.
+            UpdateInProgressError: an update of it has not ended.
         """
         with self._database.write() as connection:
             now = self._database.now(connection)

@@ -11,16 +11,19 @@ from sqlalchemy.engine import Connection, Row
 
 from jobs.store.database import Database
 from jobs.store.events import MANIFEST, append_event
+from jobs.store.job_rows import JOB_RECORDS
 from jobs.store.records import Idempotency
-from jobs.store.rollout_jobs import add_rollout, check_manifest_free, is_tried
 from jobs.store.rows import read_row
-from jobs.store.tables import MANIFESTS, SCHEDULE_RUNS
+from jobs.store.step_jobs import UPDATE, find_active_jobs
+from jobs.store.stream_updates import MANIFEST_LABEL, begin, in_progress, update_of
+from jobs.store.tables import JOBS, MANIFESTS, SCHEDULE_RUNS
 from jobs.store.uploads import check_holder, forget_file, is_left
 from model.errors import ManifestChangedError, ManifestNotFoundError, ManifestOwnedError
 from model.event import HistoryEventType, render_changes
 from model.manifest_record import LIVING_RUNS, ManifestRecord, RunState, ScheduleRun, Settlement
 from model.principal import Principal
 from model.rollout_record import ROLLOUT_KIND, NewRollout
+from model.stream_update import UpdateManifest
 
 _REMOVED: Final = "The schedule was removed."
 # A clock that is set back by less is waited for: slots do not go back for it.
@@ -71,8 +74,8 @@ class Manifests:
             ManifestOwnedError: the name belongs to another source.
             ManifestChangedError: it is at another version.
             LeaseLostError: ``holder`` does not watch the source any more.
-            RolloutInProgressError: a rollout of it has not ended.
-            RefeedError: as :meth:`RolloutJobs.create_rollout`.
+            UpdateInProgressError: a rollout of it has not ended.
+            RefeedError: as :meth:`StreamUpdates.create_update`.
         """
         with self._database.write("manifests") as connection:
             if holder is not None:
@@ -86,7 +89,7 @@ class Manifests:
             if before is not None and (before.kind, before.digest) == (kind, digest):
                 return before
             if ROLLOUT_KIND in {kind, None if before is None else before.kind}:
-                check_manifest_free(connection, name)
+                _check_free(connection, name)
             is_kept = before is not None and keeps_slots(before)
             values: dict[str, Any] = {
                 "kind": kind,
@@ -117,16 +120,19 @@ class Manifests:
             changes = render_changes(made.document if before is None else before.document, made.document)
             fields: dict[str, Any] = {"version": made.version, "changes": changes}
             append_event(connection, MANIFEST, name, applied, now, actor=who, what=what, **fields)
-            if rollout is not None and not is_tried(connection, name, digest):
+            if rollout is not None and not _is_tried(connection, name, digest):
                 # No caller can send such a key: it would have a line break.
                 once = Idempotency(f"{name}\n{made.version}", digest)
-                add_rollout(
+                begin(
                     connection,
                     now,
-                    rollout,
+                    rollout.stream,
+                    rollout.update,
                     actor=principal.name,
-                    generation=made.version,
+                    why=f"the rollout {name}",
                     idempotency=once,
+                    manifest=UpdateManifest(name, digest, made.version),
+                    from_side=rollout.from_side,
                 )
             return made
 
@@ -159,7 +165,7 @@ class Manifests:
             ManifestNotFoundError: there is none.
             ManifestOwnedError: the name belongs to another source.
             ManifestChangedError: it is at another version.
-            RolloutInProgressError: a rollout of it has not ended.
+            UpdateInProgressError: a rollout of it has not ended.
         """
         with self._database.write("manifests") as connection:
             now = self._database.now(connection)
@@ -168,7 +174,7 @@ class Manifests:
                 raise _owned(record)
             _check_version(name, record, expected_version)
             if record.kind == ROLLOUT_KIND:
-                check_manifest_free(connection, name)
+                _check_free(connection, name)
             _skip_waiting(connection, name, now)
             _update(connection, name, removed_at=now, changed_at=now, version=record.version + 1)
             forget_file(connection, record.source, name)
@@ -322,6 +328,25 @@ class Manifests:
                 with suppress(ManifestNotFoundError):
                     self.pause_schedule(run.schedule, pauses)
             return is_changed
+
+
+def _is_tried(connection: Connection, manifest: str, digest: str) -> bool:
+    """Whether the last update that the manifest began, reversals aside, was of this content."""
+    is_reversal = JOBS.c.labels["reverses"].as_string().is_not(None)
+    query = sa.select(JOBS).where(JOBS.c.kind == UPDATE, manifest == MANIFEST_LABEL, ~is_reversal)
+    last = JOB_RECORDS.find(connection, query.order_by(JOBS.c.id.desc()).limit(1))
+    return last is not None and last.request["rollout"]["digest"] == digest
+
+
+def _check_free(connection: Connection, manifest: str) -> None:
+    """Raise when a rollout of the manifest has not ended.
+
+    Raises:
+        UpdateInProgressError: there is one; ``details["update"]`` names it.
+    """
+    for update in map(update_of, find_active_jobs(connection, UPDATE)):
+        if update.manifest is not None and update.manifest.name == manifest:
+            raise in_progress(update)
 
 
 def _owned(record: ManifestRecord) -> ManifestOwnedError:

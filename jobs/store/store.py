@@ -18,9 +18,9 @@ from jobs.store.managed_streams import ManagedStreams
 from jobs.store.manifests import Manifests
 from jobs.store.outbox import WebhookOutbox
 from jobs.store.plans import Plans
-from jobs.store.rollout_jobs import RolloutJobs
 from jobs.store.sessions import Sessions, UserSessions
 from jobs.store.stream_snapshots import StreamSnapshots
+from jobs.store.stream_updates import StreamUpdates
 from jobs.store.streams import Agents, Streams
 from jobs.store.uploads import Uploads
 
@@ -37,8 +37,8 @@ class JobStore(
     Streams,
     ManagedStreams,
     StreamSnapshots,
-    # Rollouts are updates, and those are jobs in steps: so are snapshots, their deletion and rollbacks.
-    RolloutJobs,
+    # Updates are jobs in steps: so are snapshots, their deletion and rollbacks.
+    StreamUpdates,
     Manifests,
     Uploads,
     Agents,

@@ -10,7 +10,8 @@ from sqlalchemy.engine import Connection, Row
 from jobs.store.rows import read_row
 from jobs.store.tables import MANAGED_STREAMS
 from jobs.store.waits import is_over
-from model.errors import StreamChangedError, StreamNotFoundError, StreamStateError
+from model.errors import RolloutRefusedError, StreamChangedError, StreamNotFoundError, StreamStateError
+from model.rollout_record import RolloutSide
 from model.stream_record import StreamRecord
 
 
@@ -72,3 +73,34 @@ def check_living(record: StreamRecord, way_out: str) -> None:
     """
     if not record.is_living:
         raise StreamStateError(f"{record.name} is {record.state}{way_out}", state=record.state)
+
+
+def check_runs(record: StreamRecord, side: RolloutSide) -> None:
+    """Raise unless the stream runs as ``side`` says.
+
+    Raises:
+        RolloutRefusedError: it runs as something else.
+    """
+    differences = side.differences(RolloutSide(record.release, record.options))
+    if differences:
+        told = "; ".join(
+            f"{name} is {_shown(name, runs)}, but in 'from' it is {_shown(name, said)}"
+            for name, (said, runs) in differences.items()
+        )
+        errors = [
+            {
+                "code": "from_differs",
+                "pointer": "/from/" + name.replace(".", "/"),
+                "message": f"{name} is {_shown(name, runs)}.",
+            }
+            for name, (_, runs) in differences.items()
+        ]
+        raise RolloutRefusedError(
+            f"{record.name} does not run with the release and options in 'from': {told}.", errors=errors
+        )
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return "the installed one" if name == "release" else "not set"
+    return str(value)

@@ -260,7 +260,7 @@ class StreamSnapshots:
 
         Raises:
             StreamStateError: it has ended or is to end, or is being put back already.
-            UpdateInProgressError, RolloutInProgressError: an update or a rollout of it has not ended.
+            UpdateInProgressError: an update of it has not ended.
             SnapshotRefusedError: the snapshot is not COMPLETED, or of another kind of stream.
             StreamChangedError: the stream is at none of ``versions``, and the key has made nothing before.
             IdempotencyKeyReusedError: the key was used with another fingerprint.

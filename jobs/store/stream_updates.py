@@ -20,11 +20,10 @@ from jobs.store.step_jobs import (
     of_kind,
     stream_subject,
 )
-from jobs.store.stream_rows import check_living, check_versions, get_record, update_stream
+from jobs.store.stream_rows import check_living, check_runs, check_versions, get_record, update_stream
 from jobs.store.tables import JOBS, MANAGED_STREAMS
 from model.errors import (
     JobChangedError,
-    RolloutInProgressError,
     StreamStateError,
     UpdateInProgressError,
     UpdateNotFoundError,
@@ -32,13 +31,14 @@ from model.errors import (
 from model.event import HistoryEventType
 from model.fault import FaultRecord
 from model.job import JobState
-from model.rollout_record import rollout_state
+from model.rollout_record import RolloutSide
 from model.stream_record import StreamRecord, StreamState, Wanted
 from model.stream_update import (
     UNWANTED,
     UPDATE_STEPS,
     StreamUpdate,
     UpdateFault,
+    UpdateManifest,
     UpdateRequest,
     UpdateState,
 )
@@ -63,6 +63,7 @@ _REMEMBERED: Final = (
     "error",
     "unwanted_by",
 )
+MANIFEST_LABEL: Final = JOBS.c.labels["manifest"].as_string()
 _OUTCOMES: Final = {JobState.SUCCEEDED: UpdateState.STABLE, JobState.CANCELLED: UpdateState.ROLLED_BACK}
 
 
@@ -83,16 +84,20 @@ class StreamUpdates(StepJobs):
         guard: Callable[[], None] = lambda: None,
         idempotency: Idempotency | None = None,
         versions: Collection[int] | None = None,
+        manifest: UpdateManifest | None = None,
+        from_side: RolloutSide | None = None,
+        reverses: str | None = None,
     ) -> StreamUpdate:
         """Have a living stream updated; the same key with the same fingerprint gives back the first update.
 
-        What ``guard`` raises keeps a new one from being made.
+        What ``guard`` raises keeps a new one from being made. ``manifest`` asks for it, with ``from_side`` as
+        what has to run; or it ``reverses`` another update.
 
         Raises:
             StreamNotFoundError: there never was such a stream.
             StreamStateError: it has ended or is to end, or is being put back to a snapshot.
             UpdateInProgressError: another update of it has not ended; ``details["update"]`` names it.
-            RolloutInProgressError: a rollout of it has not ended; ``details["rollout"]`` names it.
+            RolloutRefusedError: something else than ``from_side`` runs; the details have every difference.
             IdempotencyKeyReusedError: the key was used with another fingerprint.
             StreamChangedError: the stream is at none of ``versions``, and the key has made nothing before.
         """
@@ -104,7 +109,18 @@ class StreamUpdates(StepJobs):
             guard()
             now = self._database.now(connection)
             check_versions(_runnable_stream(connection, stream, now), versions)
-            made = begin(connection, now, stream, request, actor=actor, why=why, idempotency=idempotency)
+            made = begin(
+                connection,
+                now,
+                stream,
+                request,
+                actor=actor,
+                why=why,
+                idempotency=idempotency,
+                manifest=manifest,
+                from_side=from_side,
+                reverses=reverses,
+            )
             return update_of(made)
 
     def get_update(self, update_id: str) -> StreamUpdate:
@@ -117,9 +133,14 @@ class StreamUpdates(StepJobs):
             return update_of(_get(connection, update_id))
 
     def list_updates(
-        self, stream: str | None = None, *, living: bool = False, ended_since: datetime | None = None
+        self,
+        stream: str | None = None,
+        *,
+        manifest: str | None = None,
+        living: bool = False,
+        ended_since: datetime | None = None,
     ) -> list[StreamUpdate]:
-        """Return updates, newest first: all, or those of one stream, or those that have not ended.
+        """Return updates, newest first: all, or those of one stream or manifest, or those that have not ended.
 
         With ``ended_since`` those that have not ended, and those that ended since then.
         """
@@ -130,9 +151,13 @@ class StreamUpdates(StepJobs):
                 query = sa.select(JOBS).where(JOBS.c.kind == UPDATE, JOBS.c.finished_at.is_not(None))
                 if about is not None:
                     query = query.where(JOBS.c.subject == about)
+                if manifest is not None:
+                    query = query.where(manifest == MANIFEST_LABEL)
                 if ended_since is not None:
                     query = query.where(JOBS.c.finished_at >= ended_since)
                 found += _UPDATES.find_all(connection, query)
+        if manifest is not None:
+            found = [job for job in found if _asked_by(job).get("manifest") == manifest]
         # An id begins with its kind, and then has the time at which it was made.
         return sorted(map(update_of, found), key=lambda update: update.id.partition("_")[2], reverse=True)
 
@@ -211,6 +236,7 @@ class StreamUpdates(StepJobs):
 def update_of(job: Job) -> StreamUpdate:
     """Return a job of the kind update as people see it."""
     request, memory = job.request, job.memory
+    asked = _asked_by(job)
     # At a step of a later release it may have the stream already: only a way back is sure to be right.
     state = UPDATE_STEPS.get(job.step or "", UpdateState.WATCHING)
     if job.state.is_final:
@@ -238,9 +264,16 @@ def update_of(job: Job) -> StreamUpdate:
         job.finished_at or job.step_began_at or job.created_at,
         attempts=int(attempts or 0) if is_counted else 0,
         finished_at=job.finished_at,
-        manifest=request.get("rollout", {}).get("manifest"),
+        manifest=UpdateManifest(asked["manifest"], asked["digest"], asked["generation"]) if asked else None,
+        # An earlier release kept it with the manifest.
+        reverses=request.get("reverses", asked.get("reverses")),
         **kept,
     )
+
+
+def _asked_by(job: Job) -> Mapping[str, Any]:
+    """Return what is known of the manifest that asked for an update; nothing where none did."""
+    return job.request.get("rollout") or {}
 
 
 def first_step_back(request: UpdateRequest) -> str:
@@ -262,25 +295,36 @@ def begin(
     actor: str,
     why: str | None = None,
     idempotency: Idempotency | None = None,
-    rollout: Mapping[str, Any] | None = None,
+    manifest: UpdateManifest | None = None,
+    from_side: RolloutSide | None = None,
+    reverses: str | None = None,
 ) -> Job:
     """Begin an update as :meth:`StreamUpdates.create_update` does, within what its caller changes.
 
-    ``rollout`` is what is known of the manifest that asks for it.
-
     Raises:
-        StreamNotFoundError, StreamStateError, UpdateInProgressError, RolloutInProgressError: as there.
+        RolloutRefusedError: something else than ``from_side`` runs.
+        StreamNotFoundError, StreamStateError, UpdateInProgressError: as there.
     """
     record = _runnable_stream(connection, stream, now)
     check_not_updating(connection, stream)
     check_not_going_back(connection, stream)
-    names = {} if rollout is None else {"manifest": rollout["manifest"], "reverses": rollout["reverses"]}
+    if from_side is not None:
+        check_runs(record, from_side)
+    labels = {} if reverses is None else {"reverses": reverses}
+    asked: dict[str, Any] = {**labels}
+    if manifest is not None:
+        labels["manifest"] = manifest.name
+        asked["rollout"] = {
+            "manifest": manifest.name,
+            "generation": manifest.version,
+            "digest": manifest.digest,
+        }
     job = begin_job(
         connection,
         now,
         kind=UPDATE,
-        prefix="up" if rollout is None else "ro",
-        labels={name: value for name, value in names.items() if value is not None},
+        prefix="up" if manifest is None else "ro",
+        labels=labels,
         subject=stream_subject(stream),
         step=_CHECK,
         request={
@@ -289,7 +333,7 @@ def begin(
             "update": request.to_json(),
             "from_release": record.release,
             "from_options": dict(record.options),
-            **({} if rollout is None else {"rollout": dict(rollout)}),
+            **asked,
         },
         actor=actor,
         idempotency=idempotency,
@@ -300,29 +344,25 @@ def begin(
 
 
 def check_not_updating(connection: Connection, stream: str) -> None:
-    """Raise when the stream is being updated, by a rollout or without one: two changes would undo each other.
+    """Raise when the stream is being updated: two changes would undo each other.
 
     Raises:
-        UpdateInProgressError, RolloutInProgressError: an update of it has not ended; the details name it.
+        UpdateInProgressError: an update of it has not ended; the details name it.
     """
     for job in find_active_jobs(connection, UPDATE, stream_subject(stream)):
-        living = update_of(job)
-        if living.manifest is not None:
-            state = rollout_state(living)
-            raise RolloutInProgressError(
-                f"The rollout {living.id} of {living.manifest} changes {stream} and is {state}. Wait for the end "
-                f"of the rollout, or cancel it with 'refeed cancel {living.id}'.",
-                stream=stream,
-                rollout=living.id,
-                state=state,
-            )
-        raise UpdateInProgressError(
-            f"The update {living.id} of {stream} is {living.state}. Wait for the end of the update, or roll it "
-            f"back with 'refeed revert stream/{stream}'.",
-            stream=stream,
-            update=living.id,
-            state=living.state,
-        )
+        raise in_progress(update_of(job))
+
+
+def in_progress(update: StreamUpdate) -> UpdateInProgressError:
+    """Return the error of what has to wait for the end of an update."""
+    asked_by = "" if update.manifest is None else f", which the manifest {update.manifest.name} describes,"
+    return UpdateInProgressError(
+        f"The update {update.id} of {update.stream}{asked_by} is {update.state}. Wait for the end of the update, "
+        f"or roll it back with 'refeed cancel {update.id}'.",
+        stream=update.stream,
+        update=update.id,
+        state=update.state,
+    )
 
 
 def check_not_going_back(connection: Connection, stream: str) -> None:

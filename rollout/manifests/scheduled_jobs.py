@@ -13,7 +13,6 @@ from model.job import JobState
 from model.manifest_record import RunState, ScheduleRun
 from model.moment import render_moment
 from model.principal import PLAN, ROLLOUTS_APPLY, RUN, STREAMS_OPERATE, Principal
-from model.rollout_record import RolloutState
 from model.stream_options import StreamKind
 from model.stream_snapshot import SnapshotState
 from reporting.service import MergeService
@@ -125,8 +124,6 @@ class ScheduledJobs:
         assert run.job_id is not None, "it has a job"
         if run.job_kind == _SNAPSHOT:
             return self._look_at_snapshot(run.job_id)
-        if run.job_kind == _ROLLOUT:
-            return self._look_at_rollout(run.job_id)
         if run.job_kind in set(StreamKind):
             # A stream goes on for ever: its launch is all that there is to do.
             return RunState.SUCCEEDED, None
@@ -135,18 +132,6 @@ class ScheduledJobs:
         except JobNotFoundError:
             return RunState.CANCELLED, "Its job no longer exists."
         return _ENDS.get(job.state, RunState.RUNNING), None if job.error is None else job.error.message
-
-    def _look_at_rollout(self, rollout_id: str) -> tuple[RunState, str | None]:
-        found = self._store.get_rollout(rollout_id)
-        if not found.state.is_ended:
-            return RunState.RUNNING, None
-        if found.state is RolloutState.STABLE:
-            return RunState.SUCCEEDED, None
-        why = None if found.error is None else f"{found.id} is {found.state}: {found.error.message}"
-        is_cancelled = found.state is RolloutState.ROLLED_BACK and found.unwanted_by is not None
-        if is_cancelled or found.state is RolloutState.CANCELLED:
-            return RunState.CANCELLED, why
-        return RunState.FAILED, why or f"{found.id} is {found.state}."
 
     def _look_at_snapshot(self, snapshot_id: str) -> tuple[RunState, str | None]:
         try:

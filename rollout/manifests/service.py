@@ -22,7 +22,8 @@ from model.manifest_record import ManifestRecord, ScheduleRun, Settlement
 from model.moment import render_moment
 from model.naming import did_you_mean
 from model.principal import READ, ROLLOUTS_APPLY, RUN, SCHEDULES_APPLY, STREAMS_READ, Principal
-from model.rollout_record import NewRollout, Rollout, RolloutState
+from model.rollout_record import NewRollout
+from model.stream_update import StreamUpdate, UpdateState
 from rollout.manifests import rollout, schedule, template
 from rollout.manifests.job_gate import JobGate
 from rollout.manifests.manifest import Manifest, digest_of, parse_manifest, read_spec
@@ -31,6 +32,7 @@ from rollout.manifests.schedule import CompactionJob, RolloutJob, ScheduleManife
 from rollout.manifests.scheduled_jobs import require_scope
 from rollout.manifests.scheduler import settle_now
 from rollout.rollouts import RolloutService
+from rollout.shadow_work import show_update
 
 # Who owns what callers apply, and the schedule that the settings make.
 API: Final = "api"
@@ -139,7 +141,7 @@ class ManifestService:
             ManifestOwnedError: the name belongs to another source.
             ManifestChangedError: ``plan_hash`` stands for something else.
             LeaseLostError: ``holder`` does not watch the source any more.
-            RolloutInProgressError: a rollout of it has not ended.
+            UpdateInProgressError: a rollout of it has not ended.
             RefeedError: a rollout can't begin, as :meth:`RolloutService.prepare`, or something else runs.
         """
         principal.require_any(*_SCOPES.values())
@@ -165,7 +167,7 @@ class ManifestService:
         Raises:
             ManifestOwnedError: the name belongs to another source.
             ManifestChangedError: ``plan_hash`` stands for something else.
-            RolloutInProgressError: a rollout of it has not ended.
+            UpdateInProgressError: a rollout of it has not ended.
         """
         principal.require_any(*_SCOPES.values())
         record = self._get(name)
@@ -282,9 +284,10 @@ class ManifestService:
         except ManifestOwnedError as exc:
             _LOG.info("the schedule of REFEED_MERGE_AT was not created", problem=exc.message)
 
-    def find_rollout(self, record: ManifestRecord, *, principal: Principal) -> Rollout | None:
-        """Return the newest rollout that applying the manifest began; None where it began none."""
-        return self._rollouts.find(record.name, principal=principal) if record.kind == rollout.KIND else None
+    def find_update(self, record: ManifestRecord, *, principal: Principal) -> StreamUpdate | None:
+        """Return the newest update that applying the manifest began; None where it began none."""
+        found = self._store.list_updates(manifest=record.name) if record.kind == rollout.KIND else ()
+        return show_update(found[0], principal) if found else None
 
     def _prepare(self, manifest: Manifest, plan: ManifestPlan) -> NewRollout | None:
         """Return the rollout that begins with the manifest, None where none does; one of a schedule is checked."""
@@ -298,7 +301,7 @@ class ManifestService:
             return None
         if not isinstance(manifest.spec, RolloutManifest):
             return None
-        return self._rollouts.prepare(manifest.spec, manifest.document, manifest.digest)
+        return self._rollouts.prepare(manifest.spec, manifest.name)
 
     def _put(
         self,
@@ -371,7 +374,7 @@ class ManifestService:
 
     def _note(self, record: ManifestRecord, principal: Principal) -> str | None:
         """Return what became of the rollout whose content is applied again."""
-        last = self.find_rollout(record, principal=principal)
+        last = self.find_update(record, principal=principal)
         if last is None:
             return None
         if not last.state.is_ended:
@@ -379,7 +382,7 @@ class ManifestService:
         at = "" if last.finished_at is None else f" at {render_moment(last.finished_at)}"
         why = "" if last.error is None else f": {last.error.message}"
         said = f"{last.id} was {last.state}{at}{why}"
-        if last.state is RolloutState.STABLE and last.reverses is None:
+        if last.state is UpdateState.STABLE and last.reverses is None:
             return f"{said.rstrip('.')}."
         return f"{said.rstrip('.')}. Refeed tries the file again when its content changes."
 

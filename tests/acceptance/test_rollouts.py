@@ -6,13 +6,12 @@ import time
 import pytest
 
 from model.principal import SCOPES, Principal
-from model.rollout_record import Rollout as RolloutRecord
-from model.rollout_record import RolloutState
 from model.stream_record import StreamState
-from model.stream_update import UpdateState
+from model.stream_update import StreamUpdate, UpdateState
 from rollout.manifests.service import ManifestService
 from rollout.releases import Releases
 from rollout.rollouts import RolloutService
+from rollout.updates import UpdateService
 from tests.waiting import wait_until
 from tests.worlds.updates import Rollout, rollout, wheels
 
@@ -37,18 +36,18 @@ class Replica:
     def __init__(self, beside: Rollout) -> None:
         self.beside = beside
         self.store = beside.store
-        self.rollouts = RolloutService(self.store)
-        self.manifests = ManifestService(self.store, rollouts=self.rollouts)
+        self.updates = UpdateService(self.store)
+        self.manifests = ManifestService(self.store, rollouts=RolloutService(self.store))
 
     def apply(self, name: str, release: str, strategy: str, seconds: int) -> None:
         text = TEXT.format(name=name, release=release, strategy=strategy, seconds=seconds, messages=MIN_MESSAGES)
         self.manifests.apply(name, text.encode(), principal=ANN)
 
     @property
-    def newest(self) -> RolloutRecord:
-        return self.store.list_rollouts(limit=1)[0]
+    def newest(self) -> StreamUpdate:
+        return self.store.list_updates()[0]
 
-    def wait_for(self, state: RolloutState, *, publishing: bool = False) -> RolloutRecord:
+    def wait_for(self, state: UpdateState, *, publishing: bool = False) -> StreamUpdate:
         """Return the newest rollout in ``state``; with ``publishing`` messages come meanwhile, twenty a second."""
         published_at = 0.0
 
@@ -86,21 +85,20 @@ def test_a_stream_is_rolled_out_reversed_taken_back_by_itself_and_survives_its_a
     wait_until(lambda: not rollout.agent.is_running, seconds=300, why=f"the agent is killed: {rollout.logs()}")
     assert (marker.exists(), rollout.processes()) == (True, [])
     rollout.start_agent()
-    replica.wait_for(RolloutState.WATCHING)
-    restarted = replica.wait_for(RolloutState.STABLE, publishing=True)
+    replica.wait_for(UpdateState.WATCHING)
+    restarted = replica.wait_for(UpdateState.STABLE, publishing=True)
     assert (replica.release(), rollout.store.get_stream("backup").generation) == ("changed", 1)
     assert processed(restarted) >= MIN_MESSAGES
     assert rollout.totals()["by_the_release"] > 0
 
-    reversal = replica.rollouts.reverse(restarted.id, principal=ANN)
-    assert reversal.is_trusted
-    replica.wait_for(RolloutState.STABLE)
+    reversal = replica.updates.revert(restarted.id, principal=ANN)
+    assert reversal.request.is_trusted
+    replica.wait_for(UpdateState.STABLE)
     assert replica.release() is None
 
     replica.apply("broken", "broken", "update", seconds=120)
-    replica.wait_for(RolloutState.UPDATING)
     rollout.wait_for_update(UpdateState.WATCHING)
-    back = replica.wait_for(RolloutState.ROLLED_BACK, publishing=True)
+    back = replica.wait_for(UpdateState.ROLLED_BACK, publishing=True)
     assert back.error is not None
     assert back.error.code == "stream_died"
     assert replica.release() is None
@@ -117,10 +115,9 @@ def test_a_stream_is_rolled_out_reversed_taken_back_by_itself_and_survives_its_a
     assert writers["new"] >= processed(restarted) + processed(updated)
 
 
-def update_over_kills(rollout: Rollout, replica: Replica) -> RolloutRecord:
+def update_over_kills(rollout: Rollout, replica: Replica) -> StreamUpdate:
     """Update the stream while its agent is killed twice."""
     replica.apply("update", "changed", "update", seconds=20)
-    replica.wait_for(RolloutState.UPDATING)
     rollout.wait_for_update(UpdateState.STARTING)
     rollout.agent.kill()
     rollout.start_agent()
@@ -131,7 +128,7 @@ def update_over_kills(rollout: Rollout, replica: Replica) -> RolloutRecord:
     # It archives without an agent, and goes on under the next one.
     rollout.wait_until_archived()
     rollout.start_agent()
-    updated = replica.wait_for(RolloutState.STABLE, publishing=True)
+    updated = replica.wait_for(UpdateState.STABLE, publishing=True)
     assert replica.release() == "changed"
     assert processed(updated) >= MIN_MESSAGES
     done = rollout.living()
@@ -141,8 +138,8 @@ def update_over_kills(rollout: Rollout, replica: Replica) -> RolloutRecord:
     return updated
 
 
-def processed(rollout: RolloutRecord) -> float:
+def processed(rollout: StreamUpdate) -> float:
     """Return how many messages the new release had processed when it was judged."""
-    assert rollout.compared is not None
-    messages: float = rollout.compared["after"]["messages"]
+    assert rollout.figures is not None
+    messages: float = rollout.figures["after"]["messages"]
     return messages

@@ -12,9 +12,8 @@ from pydantic import TypeAdapter
 
 from jobs.store import JobStore, open_store
 from model.principal import SCOPES, Principal
-from model.rollout_record import Rollout, RolloutState
 from model.stream_record import StreamState
-from model.stream_update import UpdateState
+from model.stream_update import StreamUpdate, UpdateState
 from pipeline.shadow_report import ShadowFolder, ShadowReport
 from rollout.child import Children
 from rollout.manifests.service import ManifestService
@@ -79,7 +78,7 @@ class Yard:
             lambda: self.plant.unacked() == 0, seconds=180, every_seconds=0.05, why=f"all is staged: {self.logs()}"
         )
 
-    def roll(self, before: str, after: str, until: Callable[[Rollout], Any]) -> Rollout:
+    def roll(self, before: str, after: str, until: Callable[[StreamUpdate], Any]) -> StreamUpdate:
         """Apply a rolling rollout, and wait until then."""
         self.manifests.apply("orders", (MANIFEST % (before, after)).encode(), principal=ANN)
 
@@ -106,8 +105,8 @@ class Yard:
         return bool(found) and found[0].state is UpdateState.WATCHING
 
     @property
-    def rollout(self) -> Rollout:
-        return self.store.list_rollouts(limit=1)[0]
+    def rollout(self) -> StreamUpdate:
+        return self.store.list_updates()[0]
 
     def shadows(self) -> list[str]:
         return [folder.shadow_id for folder in ShadowFolder.all_of(self.plant.home)]
@@ -154,8 +153,8 @@ def test_a_release_that_agrees_in_the_shadow_takes_over_and_one_that_differs_cha
     agents.append(plant.start_agent())
     yard.send(20)
     done = yard.roll("null", "same", lambda found: found.state.is_ended)
-    assert done.state is RolloutState.STABLE, f"{done}: {yard.logs()}"
-    agreed = REPORT.validate_python(dict(done.compared or {})["shadow"])
+    assert done.state is UpdateState.STABLE, f"{done}: {yard.logs()}"
+    agreed = REPORT.validate_python(dict(done.figures or {})["shadow"])
     assert (agreed.has_differences, agreed.rows_different, agreed.rows_skipped) == (False, 0, 0)
     assert agreed.messages_compared >= 121
     record = yard.store.get_stream(NAME)
@@ -163,10 +162,10 @@ def test_a_release_that_agrees_in_the_shadow_takes_over_and_one_that_differs_cha
     yard.wait_until_staged()
 
     halted = yard.roll("same", "capitals", lambda found: found.state.is_ended)
-    assert halted.state is RolloutState.HALTED, f"{halted}: {yard.logs()}"
+    assert halted.state is UpdateState.FAILED, f"{halted}: {yard.logs()}"
     assert halted.error is not None
     assert halted.error.code == "shadow_differs"
-    report = REPORT.validate_python(dict(halted.compared or {})["shadow"])
+    report = REPORT.validate_python(dict(halted.figures or {})["shadow"])
     assert report.rows_different >= 1
     assert report.rows_missing == 0
     assert {(one.table, one.column) for one in report.examples} == {("staging.orders", "customer")}

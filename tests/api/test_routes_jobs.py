@@ -113,6 +113,10 @@ def test_a_retry_chooses_messages_of_a_backfill_alone(client: httpx.Client, api:
         ("GET", "/streams/backup/rollbacks", "/jobs?kind=restore&stream=backup"),
         ("GET", "/updates/up_1", "/jobs/up_1"),
         ("POST", "/updates/up_1:roll_back", "/jobs/up_1:revert"),
+        ("GET", "/rollouts", "/jobs?kind=update"),
+        ("GET", "/rollouts/ro_1", "/jobs/ro_1"),
+        ("POST", "/rollouts/ro_1:reverse", "/jobs/ro_1:revert"),
+        ("POST", "/rollouts/ro_1:cancel", "/jobs/ro_1:cancel"),
         *[
             ("POST", f"/backfills/bf_1:{verb}", f"/jobs/bf_1:{verb}")
             for verb in ("pause", "resume", "cancel", "retry", "revert", "approve")

@@ -12,7 +12,7 @@ import pytest
 
 from jobs.store import JobStore
 from jobs.store.tables import EVENTS, JOBS, MANIFESTS, SCHEDULE_RUNS
-from model.errors import RolloutInProgressError
+from model.errors import UpdateInProgressError
 from model.principal import READ, RUN, SCHEDULES_APPLY
 from model.stream_options import StreamKind
 from tests.api.terminal import Refeed, refeed
@@ -331,14 +331,16 @@ def test_a_template_gets_the_slot_by_the_type_of_its_parameter(api, client):
     assert made["parameters"] == {"day": {"type": "DATE", "value": local.date().isoformat()}}
 
 
-def test_a_slot_s_rollout_is_seen_by_its_id_and_by_the_schedule_s_name(api, client, refeed):
+def test_a_slot_s_rollout_is_an_update_with_the_schedule_s_name(api, client, refeed):
     api.store.launch_stream("shop", StreamKind.BACKUP, actor="ann", options={"slots": 2})
     run = run_of(api, ROLLOUT)
     assert run["job_kind"] == "rollout"
-    made = client.get(f"/rollouts/{run['job_id']}").json()
-    assert (made["manifest"], made["stream"], made["created_by"]) == ("slower", "shop", "schedule:slower")
-    assert (made["from"]["options"], made["to"]["options"]) == ({"slots": 2}, {"slots": 1})
-    assert json.loads(refeed("describe", "rollout/slower", "--json")[1])["id"] == run["job_id"]
+    made = client.get(f"/jobs/{run['job_id']}").json()
+    assert (made["manifest"]["name"], made["manifest"]["version"]) == ("slower", None)
+    assert (made["stream"], made["created_by"]) == ("shop", "schedule:slower")
+    assert (made["from_options"], made["options"]) == ({"slots": 2}, {"slots": 1})
+    listed = json.loads(refeed("get", "updates", "--label", "manifest=slower", "--json")[1])["updates"]
+    assert [each["id"] for each in listed] == [run["job_id"]]
 
 
 def test_a_compaction_is_a_job_by_the_schedule_and_is_refused_without_a_lake(api, monkeypatch):
@@ -473,7 +475,7 @@ def test_pruning_removes_what_callers_applied_and_the_files_do_not_have_all_or_n
             lambda store, name, **given: _stumble(name) or remove(store, name, **given),
         )
         answer = client.post("/manifests:prune", json=keep)
-    assert (answer.status_code, answer.json()["code"]) == (409, "rollout_in_progress")
+    assert (answer.status_code, answer.json()["code"]) == (409, "update_in_progress")
     assert len(client.get("/schedules").json()["schedules"]) == 4, "one that can't be removed keeps all"
     assert client.post("/manifests:prune", json=keep).status_code == 200
     names = {each["name"] for each in client.get("/schedules").json()["schedules"]}
@@ -483,7 +485,7 @@ def test_pruning_removes_what_callers_applied_and_the_files_do_not_have_all_or_n
 
 def _stumble(name: str) -> None:
     if name == "three":
-        raise RolloutInProgressError("A rollout of it runs.")
+        raise UpdateInProgressError("A rollout of it runs.")
 
 
 def test_the_terminal_prunes_after_it_has_shown_what_and_asked(api, refeed, tmp_path, monkeypatch):

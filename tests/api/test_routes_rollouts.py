@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.store.tables import EVENTS, JOBS, MANAGED_STREAMS, MANIFESTS, SCHEDULE_RUNS
-from model.principal import READ, ROLLOUTS_APPLY, SCHEDULES_APPLY, STREAMS_READ
+from model.principal import READ, ROLLOUTS_APPLY, SCHEDULES_APPLY, STREAMS_OPERATE
 from model.stream_options import StreamKind
 from model.stream_record import StreamState
 from model.stream_update import UNWANTED, UpdateFault, UpdateState
@@ -74,7 +74,7 @@ def put(api: Any, text: str = TEXT, token: str | None = None) -> Any:
 def begin(api: Any) -> dict[str, Any]:
     answer = put(api)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()["rollout"]
+    found: dict[str, Any] = answer.json()["update"]
     return found
 
 
@@ -89,32 +89,37 @@ def test_a_rollout_is_planned_applied_carried_out_cancelled_and_shown(api: Any) 
         planned = client.post("/manifests/faster:plan", content=TEXT).json()
         assert (planned["kind"], planned["action"], planned["note"]) == ("Rollout", "create", None)
         made = begin(api)
-        assert (made["manifest"], made["stream"], made["strategy"]) == ("faster", "backup", "restart")
-        assert made["from"] == {"release": None, "options": {}}
-        assert made["to"] == {"release": None, "options": {"slots": 4}}
-        assert (made["validate"]["seconds"], made["validate"]["thresholds"]["lag_factor"]) == (3600, 2.0)
+        job = f"/jobs/{made['id']}"
+        applied = client.get("/manifests/faster").json()
+        assert (made["manifest"]["name"], made["manifest"]["version"]) == ("faster", applied["version"])
+        assert (made["stream"], made["strategy"], made["on_failure"]) == ("backup", "restart", "rollback")
+        assert (made["from_release"], made["from_options"]) == (None, {})
+        assert (made["release"], made["options"], made["reverses"]) == (None, {"slots": 4}, None)
+        assert (made["validate_seconds"], made["thresholds"]["lag_factor"]) == (3600, 2.0)
         for call in (
             client.delete("/manifests/faster"),
             client.put("/manifests/faster", content=TEXT + "description: other\n"),
             client.patch("/streams/backup", json={"options": {"batch_seconds": 2}}),
             client.post("/streams/backup:update", json={"options": {"slots": 8}}),
         ):
-            assert (call.status_code, call.json()["code"]) == (409, "rollout_in_progress"), call.text
+            assert (call.status_code, call.json()["code"]) == (409, "update_in_progress"), call.text
         advance(api, made["id"], UpdateState.MEASURING, UpdateState.STOPPING)
         again = put(api).json()
         assert again["plan"]["action"] == "none"
         assert made["id"] in again["plan"]["note"]
-        cancelled = client.post(f"/rollouts/{made['id']}:cancel")
+        cancelled = client.post(f"{job}:cancel")
         assert (cancelled.status_code, cancelled.json()["unwanted_by"]) == (200, "local")
-        assert (cancelled.json()["state"], cancelled.json()["update_id"]) == ("DRAINING", made["id"])
-        fault = UpdateFault(UNWANTED, "local cancelled the rollout.")
+        assert cancelled.json()["state"] == "STOPPING"
+        fault = UpdateFault(UNWANTED, "local took the update back.")
         advance(api, made["id"], UpdateState.RESTARTING_BACK, outgoing_id="in_1")
         advance(api, made["id"], UpdateState.ROLLED_BACK, error=fault)
-        back = client.get(f"/rollouts/{made['id']}").json()
-        assert back["state"] == "ROLLED_BACK"
-        assert back["error"] == {"code": "update_unwanted", "message": "local cancelled the rollout."}
-        assert [step["state"] for step in back["steps"]] == ["PENDING", "DRAINING", "STARTING_BACK", "ROLLED_BACK"]
-        assert client.get("/rollouts").json()["rollouts"] == [back]
+        back = client.get(job).json()
+        assert (back["state"], back["error"]["code"]) == ("ROLLED_BACK", "update_unwanted")
+        listed = client.get("/jobs", params={"kind": "update", "label": "manifest:faster"}).json()["jobs"]
+        assert listed == [back]
+        steps = [each["what"] for each in client.get("/events", params={"object": made["id"]}).json()["events"]]
+        assert any("back_start" in step for step in steps)
+        assert client.post(f"{job}:cancel").json()["code"] == "stream_state_conflict", "it has ended"
         assert client.get("/inbox").json()["items"] == [], "somebody wanted that"
         assert client.delete("/manifests/faster").status_code == 200
         assert client.get("/streams/backup").json()["options"] == {}
@@ -136,8 +141,7 @@ def test_what_can_t_begin_is_refused_by_its_name(api: Any) -> None:
         assert (refused.status_code, fault["line"], fault["pointer"]) == (422, len(text.splitlines()), pointer)
         assert "Remove validate.query" in fault["message"]
     with api.client() as client:
-        assert client.get("/rollouts").json() == {"rollouts": []}
-        assert client.get("/rollouts/ro_1").json()["code"] == "rollout_not_found"
+        assert client.get("/jobs").json()["jobs"] == []
         assert client.get("/schedules/faster").status_code == 404
         put(api)
         assert client.get("/schedules/faster").status_code == 404, "it is no schedule"
@@ -149,49 +153,51 @@ def test_who_may_apply_and_steer_rollouts(start_api: Callable[..., Any]) -> None
     api.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
     run(api)
     may = api.make_key(ROLLOUTS_APPLY, name="deployer")
-    for scope, name in ((READ, "reader"), (SCHEDULES_APPLY, "planner"), (STREAMS_READ, "looker")):
+    made = put(api, token=may).json()["update"]
+    assert made["created_by"] == "key:deployer"
+    for scope, name in ((READ, "reader"), (SCHEDULES_APPLY, "planner"), (STREAMS_OPERATE, "operator")):
         key = api.make_key(scope, name=name)
         assert put(api, token=key).status_code == 403
         with api.client(key) as client:
-            assert client.get("/rollouts").status_code == (200 if scope != SCHEDULES_APPLY else 403)
-            for verb in ("reverse", "cancel"):
-                assert client.post(f"/rollouts/ro_1:{verb}").status_code == 403
-    made = put(api, token=may).json()["rollout"]
-    assert made["created_by"] == "key:deployer"
+            for verb in ("revert", "cancel"):
+                assert client.post(f"/jobs/{made['id']}:{verb}").status_code == 403
     with api.client(may) as client:
-        assert client.post(f"/rollouts/{made['id']}:cancel").status_code == 200
+        assert client.post(f"/jobs/{made['id']}:cancel").status_code == 200
         schedule = b"kind: Schedule\nname: merges\ncron: 15 0 * * *\njob: {kind: merge}\n"
         assert client.put("/manifests/merges", content=schedule).status_code == 403
-    assert {"applyManifest", "cancelRollout"} <= {line.action for line in api.audit()}
+    assert {"applyManifest", "cancelJob"} <= {line.action for line in api.audit()}
 
 
 def test_the_terminal_applies_shows_lists_reverses_and_cancels(api: Any, refeed: Refeed, tmp_path: Path) -> None:
     file = tmp_path / "faster.yaml"
     file.write_text(TEXT)
-    assert "create: Rollout faster" in refeed("apply", "-f", str(file))[1]
-    (made,) = api.store.list_rollouts()
+    printed = refeed("apply", "-f", str(file))[1]
+    (made,) = api.store.list_updates()
+    assert ("create: Rollout faster" in printed, f"{made.id} is CHECKING" in printed) == (True, True)
     assert f"{made.id} is" in refeed("plan", "-f", str(file))[1]
-    code, printed, _ = refeed("describe", "rollout/faster")
-    assert (code, f"{made.id} of faster: backup is" in printed, "slots: None -> 4" in printed) == (0, True, True)
+    code, printed, _ = refeed("describe", made.id)
+    assert (code, f"{made.id} of backup" in printed, "faster, version " in printed) == (0, True, True)
+    assert "slots becomes 4" in printed
+    assert "--label manifest=faster" in refeed("describe", "rollout/faster")[2]
     advance(api, made.id, UpdateState.STOPPING)
-    assert "cancelled by local" in refeed("cancel", made.id)[1]
-    assert "cancelled by local" in refeed("revert", made.id)[1], "it is taken back already"
+    assert "back by local" in refeed("cancel", made.id)[1]
+    assert "back by local" in refeed("revert", made.id)[1], "it is taken back already"
     figures = {"seconds": 60.0, "messages": 6.0, "dead_letters": 0.0, "faults": None, "lag_seconds": 1.0}
     compared = {"figures": {"before": figures, "after": figures}, "paused_seconds": 1.5}
     fault = UpdateFault("update_failed", "Slow.")
     advance(api, made.id, UpdateState.RESTARTING)
     advance(api, made.id, UpdateState.FAILED, error=fault, **compared)
-    code, printed, _ = refeed("inbox")
-    assert (code, "refeed describe" in printed) == (0, False), "it was cancelled"
-    printed = refeed("describe", "rollout/faster")[1]
+    printed = refeed("describe", made.id)[1]
     assert "update_failed: Slow." in printed
-    assert {"BEFORE", "AFTER", "unknown", "paused"} <= set(printed.split())
-    assert made.id in refeed("get", "rollouts")[1]
-    assert json.loads(refeed("get", "rollouts", "--json")[1])["rollouts"][0]["state"] == "FAILED"
+    assert "messages: 6.0 before, 6.0 after" in printed
+    assert {"unknown", "paused"} <= set(printed.split())
+    assert made.id in refeed("get", "updates", "--label", "manifest=faster")[1]
+    assert made.id not in refeed("get", "updates", "--label", "manifest=slower")[1]
+    assert json.loads(refeed("get", "updates", "--json")[1])["updates"][0]["state"] == "FAILED"
     assert refeed("describe", "ro_1")[0] == 4
-    code, printed, _ = refeed("revert", "rollout/faster", "--json")
+    code, printed, _ = refeed("revert", made.id, "--json")
     reversal = json.loads(printed)
-    assert (code, reversal["reverses"], reversal["to"]["options"]) == (0, made.id, {})
+    assert (code, reversal["reverses"], reversal["options"]) == (0, made.id, {"slots": None})
     advance(api, reversal["id"], UpdateState.FAILED, error=fault)
     assert f"refeed describe {reversal['id']}" in refeed("inbox")[1]
     with api.client() as client:

@@ -19,7 +19,7 @@ from model.errors import StoreUnavailableError
 from model.fault import FaultRecord
 from model.job import JobState, new_job_id
 from model.message import backup_subscription_id
-from model.rollout_record import ENDED_ROLLOUTS, RolloutState
+from model.stream_update import ENDED_UPDATES, UpdateState
 from streams.status import StatusFile
 from tests.api.terminal import refeed
 from tests.waiting import wait_until
@@ -134,9 +134,9 @@ def test_the_inbox_has_what_waits_for_a_person_with_the_command_that_answers_it(
     assert [made["canary"], "PAUSED", "10", "100", "-", "-"] in running
 
 
-@pytest.mark.parametrize("state", sorted(ENDED_ROLLOUTS))
-def test_a_rollout_in_the_inbox_may_have_failed_in_any_way(state: RolloutState) -> None:
-    item = InboxItem("failure", "rollout", "ro_1", state, None, "ann", datetime.now(UTC), "It went back.")
+@pytest.mark.parametrize("state", sorted(ENDED_UPDATES))
+def test_an_update_in_the_inbox_may_have_failed_in_any_way(state: UpdateState) -> None:
+    item = InboxItem("failure", "update", "ro_1", state, None, "ann", datetime.now(UTC), "It went back.")
     assert InboxItemOut.model_validate(item, from_attributes=True).state == state
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from model import failpoint
-from model.rollout_record import Rollout, RolloutSide, RolloutState
-from model.stream_update import UpdateState
+from model.rollout_record import RolloutSide
+from model.stream_update import StreamUpdate, UpdateState
 from tests.chaos.managed import ManagedStream
 from tests.chaos.processes import Part, StuckError
 from tests.chaos.yard import ChaosYard
@@ -45,8 +45,6 @@ _THRESHOLDS: Final = {
     "lag_seconds": 3600.0,
     "rate_factor": 0.0,
 }
-_FORWARD: Final = frozenset({RolloutState.STABLE})
-_BACK: Final = frozenset({RolloutState.ROLLED_BACK, RolloutState.CANCELLED, RolloutState.HALTED})
 
 
 @dataclass
@@ -71,7 +69,7 @@ class StreamRollouts:
         for _ in range(_TRIES):
             begun = self._begin(stream, strategy, _WATCH_SECONDS)
             meanwhile()
-            if self._finish(stream, begun).state in _FORWARD:
+            if self._finish(stream, begun).state is UpdateState.STABLE:
                 return
 
     def pass_place(self, streams: Sequence[ManagedStream], name: str) -> list[Part]:
@@ -97,14 +95,14 @@ class StreamRollouts:
         begun = self._begin(stream, strategy, _LONG_WATCH_SECONDS)
         self._wait(stream, lambda: self._is_watched_or_over(stream, begun), f"{begun.id} is watched")
         if strategy == "restart":
-            stream.call("post", f"/rollouts/{begun.id}:cancel", f"cancels {begun.id}")
+            stream.call("post", f"/jobs/{begun.id}:cancel", f"cancels {begun.id}")
         elif (process := stream.process()) is not None:
             process.kill()
         self._finish(stream, begun)
 
     def _begin(
         self, stream: ManagedStream, strategy: str, seconds: float, *, is_uploaded: bool | None = None
-    ) -> Rollout:
+    ) -> StreamUpdate:
         """Apply a manifest to the stream as it runs, and return the rollout that it began."""
         stream.ensure()
         record = stream.record()
@@ -130,19 +128,19 @@ class StreamRollouts:
             (self.yard.uploads / f"{name}.yaml").write_text(content)
         else:
             stream.call("put", f"/manifests/{name}", f"takes {name}", content=content)
-        found: list[Rollout] = []
+        found: list[StreamUpdate] = []
 
         def is_begun() -> bool:
             with stream.store() as store:
-                newest = store.list_rollouts(manifest=name, limit=1)
-            found[:] = [each for each in newest if each.to_side.options.get("batch_seconds") == pace]
+                newest = store.list_updates(manifest=name)[:1]
+            found[:] = [each for each in newest if each.to_options.get("batch_seconds") == pace]
             return bool(found)
 
         stream.wait(is_begun, f"{name} begins", seconds=_UPLOAD_SECONDS)
         self.say(f"{found[0].id} of {stream.name} by {strategy}, {name}")
         return found[0]
 
-    def _finish(self, stream: ManagedStream, begun: Rollout) -> Rollout:
+    def _finish(self, stream: ManagedStream, begun: StreamUpdate) -> StreamUpdate:
         """Return the rollout when it has ended and the stream is as it says.
 
         Raises:
@@ -154,24 +152,26 @@ class StreamRollouts:
         record = stream.record()
         assert record is not None
         is_as_before, is_as_wanted = (
-            dict(record.options) == dict(side.options) for side in (ended.from_side, ended.to_side)
+            dict(record.options) == options for options in (dict(ended.from_options), ended.to_options)
         )
         code = "" if ended.error is None else ended.error.code
-        is_right = is_as_wanted if ended.state in _FORWARD else is_as_before if ended.state in _BACK else False
-        # An update whose standby or snapshot was killed changes nothing and fails.
-        is_untouched = ended.state is RolloutState.FAILED and ended.strategy != "restart" and is_as_before
+        is_right = {UpdateState.STABLE: is_as_wanted, UpdateState.ROLLED_BACK: is_as_before}.get(
+            ended.state, False
+        )
+        # An update whose standby, snapshot or shadow was killed changes nothing and fails.
+        is_untouched = ended.state is UpdateState.FAILED and not ended.request.is_restart and is_as_before
         if not (is_right or is_untouched) or code == "shadow_differs":
             raise StuckError(f"{ended} left {record}; {stream.last_words()}")
         stream.ensure()
         return ended
 
-    def _is_watched_or_over(self, stream: ManagedStream, begun: Rollout) -> bool:
+    def _is_watched_or_over(self, stream: ManagedStream, begun: StreamUpdate) -> bool:
         found = self._now(stream, begun)
-        return found.state.is_ended or found.update.state is UpdateState.WATCHING
+        return found.state.is_ended or found.state is UpdateState.WATCHING
 
-    def _now(self, stream: ManagedStream, begun: Rollout) -> Rollout:
+    def _now(self, stream: ManagedStream, begun: StreamUpdate) -> StreamUpdate:
         with stream.store() as store:
-            return store.get_rollout(begun.id)
+            return store.get_update(begun.id)
 
     def _wait(self, stream: ManagedStream, is_true: Callable[[], bool], what: str) -> None:
         stream.wait(is_true, what, seconds=_ROLLOUT_SECONDS)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cli.stream import STREAM, describe_stream
-from cli.update import describe_updates, shadow_details
+from cli.update import describe_updates, figure_details
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_an_update_shows_what_its_shadow_has_compared() -> None:
             *({**row, "message_id": str(number), "new": "{}"} for number in range(7, 12)),
         ],
     }
-    assert list(shadow_details(None)) == []
-    assert list(shadow_details(report)) == [
+    assert list(figure_details({})) == []
+    assert list(figure_details({"shadow": report})) == [
         ("shadow", "CATCHING_UP: 3 messages compared; rows: 1 equal, 2 different, 3 missing, 0 waiting"),
         ("missing", "rows of staging.orders from orders, such as those of the messages 7, 8, 9"),
         ("differs", "staging.orders.total of orders 7: 3.1 becomes 3.2"),

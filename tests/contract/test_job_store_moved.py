@@ -9,13 +9,12 @@ import pytest
 import sqlalchemy as sa
 
 from jobs.store import DELETION, RESTORE, SNAPSHOT, Idempotency, open_store
-from model.errors import RolloutInProgressError, StreamStateError, UpdateInProgressError
+from model.errors import StreamStateError, UpdateInProgressError
 from model.fault import FaultRecord
 from model.job import JobState
-from model.rollout_record import RolloutSide, RolloutState
+from model.rollout_record import RolloutSide
 from model.stream_snapshot import SnapshotPlace, SnapshotState
 from model.stream_update import UpdateFault, UpdateReplay, UpdateRequest, UpdateState
-from rollout.manifests.rollout import read_rollout
 from rollout.manifests.schedule import ScheduleManifest, read_schedule
 from tests.worlds.migrations import AT, empty, insert, insert_stream, migrate_to
 from tests.worlds.snapshot_jobs import complete_snapshot
@@ -106,11 +105,11 @@ def test_streams_that_were_put_back_and_snapshots_that_were_deleted_go_on_as_job
 
 # What a rollout was at, and what it is at without the query that is no step any more.
 ROLLOUTS = (
-    ("restart", "VALIDATING", RolloutState.WATCHING),
-    ("update", "VALIDATING", RolloutState.UPDATING),
-    ("rolling", "ROLLING_BACK", RolloutState.UPDATING),
-    ("restart", "ROLLING_BACK", RolloutState.ROLLING_BACK),
-    ("update", "STABLE", RolloutState.STABLE),
+    ("restart", "VALIDATING", UpdateState.WATCHING),
+    ("update", "VALIDATING", UpdateState.WATCHING),
+    ("rolling", "ROLLING_BACK", UpdateState.WATCHING),
+    ("restart", "ROLLING_BACK", UpdateState.STOPPING_BACK),
+    ("update", "STABLE", UpdateState.STABLE),
 )
 
 
@@ -167,13 +166,14 @@ def test_rollouts_go_on_without_their_query(empty: str) -> None:
             error = {"code": "rollout_failed", "message": "1 row."} if state == "ROLLING_BACK" else None
             update = None if strategy == "restart" else f"up_{name}"
             if update is not None:
-                insert_update(connection, name, "STABLE" if state == "STABLE" else "WATCHING")
+                ended = {"state": "STABLE", "finished_at": AT} if state == "STABLE" else {"state": "WATCHING"}
+                insert_update(connection, name, **ended)
             insert_rollout(connection, name, strategy, state, error=error, update_id=update)
     engine.dispose()
     with closing(open_store(empty)) as store:
-        found = sorted(store.list_rollouts(), key=lambda each: each.id)
+        found = sorted(store.list_updates(), key=lambda each: each.id)
         assert [each.state for each in found] == [state for *_, state in ROLLOUTS]
-        assert all(read_rollout(each.document).validate_.seconds == 60.0 for each in found)
+        assert all(each.request.validate_seconds == 60.0 for each in found)
 
 
 @pytest.mark.parametrize(
@@ -323,15 +323,17 @@ def test_rollouts_by_a_restart_are_updates_at_the_same_step(empty: str) -> None:
 
     with closing(open_store(empty)) as store:
         for number, (state, wanted, is_now, step) in enumerate(RESTARTS):
-            (found,) = store.list_rollouts(stream=f"s-{number}")
+            (found,) = store.list_updates(f"s-{number}")
             job = store.get(found.id)
-            assert (found.id, found.state, job.subject) == (f"ro_s-{number}", state, f"stream/s-{number}")
-            assert (found.manifest, found.reverses) == (f"s-{number}", "ro_0" if state == "PENDING" else None)
-            assert (found.from_side, found.to_side) == tuple(RolloutSide(**side) for side in SIDES.values())
-            assert found.update.request.validate_seconds == 60.0
-            assert found.steps[-1].state == state
+            assert (found.id, job.subject) == (f"ro_s-{number}", f"stream/s-{number}")
+            assert (found.manifest.name, found.reverses) == (f"s-{number}", "ro_0" if state == "PENDING" else None)
+            before = RolloutSide(found.from_release, found.from_options)
+            after = RolloutSide(found.request.release, found.to_options)
+            assert (before, after) == tuple(RolloutSide(**side) for side in SIDES.values())
+            assert found.request.validate_seconds == 60.0
             record = store.get_stream(f"s-{number}")
             if step is None:
+                assert found.state == {"CANCELLED": "ROLLED_BACK", "HALTED": "FAILED"}.get(state, state)
                 assert found.finished_at is not None
                 assert (record.wanted, record.state) == (wanted, is_now)
                 assert (found.error is None) == (state in {"STABLE", "CANCELLED"})
@@ -339,16 +341,16 @@ def test_rollouts_by_a_restart_are_updates_at_the_same_step(empty: str) -> None:
                 assert (job.step, job.state.is_final, record.wanted) == (step, False, "RUNNING")
                 assert record.is_living, "its agent takes it and goes on with it"
                 assert (found.error is None) == (state not in {"ROLLING_BACK", "STARTING_BACK"})
-        (watched,) = store.list_rollouts(stream="s-4")
-        assert (watched.update.instance_id, watched.compared["before"]) == ("in_2", {"messages": 1.0})
-        assert store.get_rollout("ro_s-5").error.code == "update_failed"
-        steps = [each.state.value for each in store.get_rollout("ro_s-10").steps]
-        assert steps == ["PENDING", *THROUGH, "ROLLED_BACK"]
+        (watched,) = store.list_updates("s-4")
+        assert (watched.instance_id, watched.figures["before"]) == ("in_2", {"messages": 1.0})
+        assert store.get_update("ro_s-5").error.code == "update_failed"
+        steps = [each.fields["step"] for each in store.list_events("ro_s-10") if "step" in each.fields]
+        assert steps == ["stop", "start", "watch", "back_stop", "back_start"]
         assert {each.stream for each in store.list_updates(living=True)} == {f"s-{n}" for n in range(7)}
-        with pytest.raises(RolloutInProgressError):
+        with pytest.raises(UpdateInProgressError):
             store.change_stream("s-4", actor="ann", options={"batch_seconds": 1.0})
         store.take_update_back("ro_s-3", UpdateFault("update_unwanted", "b"), actor="ann")
-        assert store.get_rollout("ro_s-3").state is RolloutState.ROLLING_BACK
+        assert store.get_update("ro_s-3").state is UpdateState.STOPPING_BACK
 
 
 @pytest.mark.parametrize(
@@ -372,18 +374,18 @@ def test_a_rollout_whose_stream_somebody_ended_or_launched_is_over(empty, state,
     engine.dispose()
 
     with closing(open_store(empty)) as store:
-        found = store.get_rollout("ro_backup")
-        assert (found.state, found.error.code) == (RolloutState.FAILED, "update_abandoned")
+        found = store.get_update("ro_backup")
+        assert (found.state, found.error.code) == (UpdateState.FAILED, "update_abandoned")
         assert store.get_stream("backup").wanted == wanted
 
 
 @pytest.mark.parametrize(
     ("state", "step", "then"),
     [
-        ("DRAINING", "stop", RolloutState.DRAINING),
-        ("STARTING", "back_stop", RolloutState.ROLLING_BACK),
-        ("WATCHING", "back_stop", RolloutState.ROLLING_BACK),
-        ("ROLLED_BACK", None, RolloutState.ROLLED_BACK),
+        ("DRAINING", "stop", UpdateState.STOPPING),
+        ("STARTING", "back_stop", UpdateState.STOPPING_BACK),
+        ("WATCHING", "back_stop", UpdateState.STOPPING_BACK),
+        ("ROLLED_BACK", None, UpdateState.ROLLED_BACK),
     ],
 )
 def test_a_restart_that_was_cancelled_goes_back(empty, state, step, then):
@@ -394,7 +396,7 @@ def test_a_restart_that_was_cancelled_goes_back(empty, state, step, then):
     engine.dispose()
 
     with closing(open_store(empty)) as store:
-        found = store.get_rollout("ro_backup")
+        found = store.get_update("ro_backup")
         assert (found.state, found.unwanted_by) == (then, "bob")
         assert (found.error.code, found.error.message) == ("update_unwanted", "bob cancelled the rollout.")
         assert step in (None, store.get(found.id).step)
@@ -403,13 +405,13 @@ def test_a_restart_that_was_cancelled_goes_back(empty, state, step, then):
 @pytest.mark.parametrize(
     ("update", "step", "given", "then"),
     [
-        ("RUNNING", "snapshot", {}, RolloutState.UPDATING),
-        ("RUNNING", "watch", {}, RolloutState.UPDATING),
-        ("RUNNING", "snapshot", {"unwanted_by": "bob"}, RolloutState.CANCELLED),
-        ("RUNNING", "hand_over", {"unwanted_by": "bob"}, RolloutState.UPDATING),
-        ("RUNNING", "watch", {"unwanted_by": "bob"}, RolloutState.UPDATING),
-        ("SUCCEEDED", "watch", {"state": "STABLE", "is_trusted": True}, RolloutState.STABLE),
-        ("FAILED", "shadow", {"state": "HALTED"}, RolloutState.HALTED),
+        ("RUNNING", "snapshot", {}, UpdateState.SNAPSHOTTING),
+        ("RUNNING", "watch", {}, UpdateState.WATCHING),
+        ("RUNNING", "snapshot", {"unwanted_by": "bob"}, UpdateState.ROLLED_BACK),
+        ("RUNNING", "hand_over", {"unwanted_by": "bob"}, UpdateState.HANDING_OVER),
+        ("RUNNING", "watch", {"unwanted_by": "bob"}, UpdateState.ROLLING_BACK),
+        ("SUCCEEDED", "watch", {"state": "STABLE", "is_trusted": True}, UpdateState.STABLE),
+        ("FAILED", "shadow", {"state": "HALTED"}, UpdateState.FAILED),
     ],
 )
 def test_a_rollout_joins_the_update_that_carries_it_out(empty, update, step, given, then):
@@ -435,15 +437,13 @@ def test_a_rollout_joins_the_update_that_carries_it_out(empty, update, step, giv
     engine.dispose()
 
     with closing(open_store(empty)) as store:
-        (found,) = store.list_rollouts()
-        assert (found.id, found.state, found.strategy) == ("ro_backup", then, "rolling")
-        assert found.update.request.options == {"slots": 4}
+        (found,) = store.list_updates()
+        assert (found.id, found.state, found.manifest.name) == ("ro_backup", then, "backup")
+        assert found.request.options == {"slots": 4}
         assert [each.id for each in store.list_updates("backup")] == ["ro_backup"]
         assert found.unwanted_by == given.get("unwanted_by")
         assert [each.what for each in store.list_events("ro_backup")] == ["began"]
         if "unwanted_by" in given:
             assert found.error.message == "bob cancelled the rollout."
         if given.get("is_trusted"):
-            assert (found.is_trusted, found.error) == (True, None)
-        goes_back = step == "watch" and "unwanted_by" in given
-        assert (found.update.state is UpdateState.ROLLING_BACK) == goes_back
+            assert (found.request.is_trusted, found.error) == (True, None)

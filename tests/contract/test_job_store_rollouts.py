@@ -6,18 +6,12 @@ from typing import Any
 import pytest
 
 from jobs.store import Idempotency, JobStore, open_store
-from model.errors import (
-    RolloutInProgressError,
-    RolloutNotFoundError,
-    RolloutRefusedError,
-    StreamStateError,
-    UpdateInProgressError,
-)
+from model.errors import RolloutRefusedError, StreamStateError, UpdateInProgressError
 from model.principal import ROLLOUTS_APPLY, Principal
-from model.rollout_record import NewRollout, Rollout, RolloutSide, RolloutState
+from model.rollout_record import NewRollout, RolloutSide
 from model.stream_options import StreamKind
 from model.stream_record import StreamState, Wanted
-from model.stream_update import UpdateRequest, UpdateState, UpdateStrategy
+from model.stream_update import StreamUpdate, UpdateManifest, UpdateRequest, UpdateState, UpdateStrategy
 from model.watch_bounds import WatchBounds
 from tests.contract.test_job_store_snapshots import complete
 from tests.worlds.update_jobs import advance_update
@@ -35,24 +29,24 @@ def launched(store: JobStore) -> None:
     store.report_stream("backup", AGENT, StreamState.RUNNING, instance_id="in_1")
 
 
-def new(digest: str = "1", before: RolloutSide = OLD, after: RolloutSide = NEW, **given: Any) -> NewRollout:
-    update = UpdateRequest(after.release, dict(after.options), {}, strategy=UpdateStrategy.RESTART)
-    return NewRollout(
-        **{"manifest": "faster", "digest": digest, "document": {"strategy": "restart"}, "stream": "backup"}
-        | {"from_side": before, "update": update}
-        | given
-    )
+UPDATE = UpdateRequest(NEW.release, dict(NEW.options), {}, strategy=UpdateStrategy.RESTART)
 
 
-def apply(store: JobStore, digest: str = "1", **given: Any) -> Rollout:
+def apply(store: JobStore, digest: str = "1", *, before: RolloutSide = OLD) -> StreamUpdate:
     """Apply a manifest of this content; return the newest rollout of its name."""
-    made = new(digest, **given)
+    made = NewRollout("backup", before, UPDATE)
     store.put_manifest("faster", "Rollout", {"digest": digest}, digest, source="api", principal=ANN, rollout=made)
-    return store.list_rollouts(manifest="faster", limit=1)[0]
+    return store.list_updates(manifest="faster")[0]
 
 
-def end(store: JobStore, rollout: Rollout, state: UpdateState = UpdateState.REFUSED) -> None:
-    advance_update(store, rollout.update, state)
+def begin(store: JobStore, manifest: str = "faster", **given: Any) -> StreamUpdate:
+    """Begin a rollout as a schedule's slot does, or its reversal."""
+    asked = UpdateManifest(manifest, "slot 1")
+    return store.create_update("backup", UPDATE, **{"actor": "bob", "manifest": asked} | given)
+
+
+def end(store: JobStore, rollout: StreamUpdate, state: UpdateState = UpdateState.REFUSED) -> None:
+    advance_update(store, rollout, state)
 
 
 @pytest.mark.parametrize(
@@ -61,16 +55,16 @@ def end(store: JobStore, rollout: Rollout, state: UpdateState = UpdateState.REFU
         lambda store: store.change_stream("backup", actor="bob", options={"batch_seconds": 2.0}),
         lambda store: store.create_update("backup", REQUEST, actor="bob"),
         lambda store: store.create_restore("backup", complete(store).id, actor="bob"),
-        lambda store: store.create_rollout(new("2"), actor="bob"),
+        lambda store: begin(store, from_side=OLD),
         lambda store: apply(store, "2"),
         lambda store: store.remove_manifest("faster", source="api"),
     ],
 )
 def test_every_other_change_waits_for_the_end_of_a_rollout(store, change):
     made = apply(store)
-    with pytest.raises(RolloutInProgressError, match=made.id):
+    with pytest.raises(UpdateInProgressError, match=made.id):
         change(store)
-    assert store.get_rollout(made.id) == made
+    assert store.get_update(made.id) == made
     end(store, made)
     change(store)
 
@@ -79,12 +73,7 @@ def test_a_rollout_waits_for_the_end_of_an_update(store: JobStore) -> None:
     update = store.create_update("backup", REQUEST, actor="bob")
     with pytest.raises(UpdateInProgressError, match=update.id):
         apply(store)
-    assert store.list_manifests() == []
-    with pytest.raises(RolloutNotFoundError):
-        store.get_rollout(update.id)
-    with pytest.raises(RolloutNotFoundError):
-        store.get_rollout("ro_1")
-    assert store.list_rollouts() == []
+    assert (store.list_manifests(), store.list_updates(manifest="faster")) == ([], [])
 
 
 def test_what_runs_is_compared_with_from_and_every_difference_is_told(store: JobStore) -> None:
@@ -93,9 +82,9 @@ def test_what_runs_is_compared_with_from_and_every_difference_is_told(store: Job
         apply(store, before=said)
     pointers = [each["pointer"] for each in caught.value.details["errors"]]
     assert pointers == ["/from/release", "/from/options/slots", "/from/options/batch_seconds"]
-    assert (store.list_manifests(), store.list_rollouts()) == ([], [])
+    assert (store.list_manifests(), store.list_updates()) == ([], [])
     store.end_stream("backup", Wanted.CANCELLED, actor="bob")
-    with pytest.raises(StreamStateError, match=r"to be CANCELLED\. A rollout needs a running stream"):
+    with pytest.raises(StreamStateError, match="wanted state CANCELLED"):
         apply(store)
 
 
@@ -106,20 +95,21 @@ def test_rollouts_and_updates_of_a_stream_are_listed_newest_first(store: JobStor
     advance_update(store, update, UpdateState.REFUSED)
     second = apply(store, "2")
     assert [each.id for each in store.list_updates("backup")] == [second.id, update.id, first.id]
-    assert [each.id for each in store.list_rollouts()] == [second.id, first.id]
-    assert [each.manifest for each in store.list_updates("backup")] == ["faster", None, "faster"]
+    assert [each.id for each in store.list_updates(manifest="faster")] == [second.id, first.id]
+    asked = [each.manifest and each.manifest.name for each in store.list_updates("backup")]
+    assert asked == ["faster", None, "faster"]
 
 
 def test_a_reversal_does_not_count_as_the_content_that_was_tried(store: JobStore) -> None:
     first = apply(store)
     end(store, first)
-    reversal = store.create_rollout(new("2", reverses=first.id), actor="bob")
-    assert (reversal.reverses, reversal.update.created_by) == (first.id, "bob")
+    reversal = begin(store, reverses=first.id)
+    assert (reversal.reverses, reversal.created_by) == (first.id, "bob")
     end(store, reversal)
     store.remove_manifest("faster", source="api")
     assert apply(store).id == reversal.id, "the content was tried, and its reversal is the newest"
-    assert [each.id for each in store.list_rollouts(stream="backup")] == [reversal.id, first.id]
-    assert store.list_rollouts(stream="other") == []
+    assert [each.id for each in store.list_updates("backup", manifest="faster")] == [reversal.id, first.id]
+    assert store.list_updates("other", manifest="faster") == []
 
 
 def test_a_content_begins_again_after_another_one(store: JobStore) -> None:
@@ -127,7 +117,7 @@ def test_a_content_begins_again_after_another_one(store: JobStore) -> None:
     for digest in ("a", "b", "a"):
         made.append(apply(store, digest))
         end(store, made[-1])
-    assert [each.generation for each in made] == [1, 2, 3]
+    assert [each.manifest and each.manifest.version for each in made] == [1, 2, 3]
     assert len({each.id for each in made}) == 3
 
 
@@ -136,18 +126,17 @@ def test_a_slot_s_rollout_is_made_once_by_replicas_at_once_and_holds_its_schedul
         store.put_manifest("weekly", "Schedule", {"cron": cron}, cron, source="api", principal=ANN)
 
     put("0 4 * * 6")
-    slot = new("slot 1", manifest="weekly")
-    given = {"actor": "schedule:weekly", "idempotency": Idempotency("weekly-slot-1", "1")}
+    given = {"actor": "schedule:weekly", "idempotency": Idempotency("weekly-slot-1", "1"), "from_side": OLD}
     other = open_store(url)
     with ThreadPoolExecutor(4) as pool:
         replicas = [store, other] * 2
-        made = set(pool.map(lambda each: each.create_rollout(slot, **given).id, replicas))
+        made = set(pool.map(lambda each: begin(each, "weekly", **given).id, replicas))
     other.close()
-    assert [each.id for each in store.list_rollouts()] == [*made]
+    assert [each.id for each in store.list_updates()] == [*made]
     put("0 5 * * 6")
     assert store.remove_manifest("weekly", source="api").name == "weekly"
-    with pytest.raises(RolloutInProgressError):
+    with pytest.raises(UpdateInProgressError):
         store.put_manifest("weekly", "Rollout", {}, "1", source="api", principal=ANN)
-    end(store, store.list_rollouts()[0], UpdateState.STABLE)
-    assert store.create_rollout(slot, **given).id in made, "also after its end"
-    assert store.list_rollouts()[0].state is RolloutState.STABLE
+    end(store, store.list_updates()[0], UpdateState.STABLE)
+    assert begin(store, "weekly", **given).id in made, "also after its end"
+    assert store.list_updates()[0].state is UpdateState.STABLE

@@ -10,12 +10,13 @@ import pytest
 from jobs.store import JobStore
 from model.errors import ReleaseNotFoundError
 from model.principal import SCOPES, Principal
-from model.rollout_record import Rollout, RolloutSide, RolloutState
+from model.rollout_record import RolloutSide
 from model.stream_options import StreamKind
 from model.stream_record import StreamState
-from model.stream_update import UpdateFault, UpdateState
+from model.stream_update import StreamUpdate, UpdateFault, UpdateState
 from rollout.manifests.service import ManifestService
 from rollout.rollouts import RolloutService
+from rollout.updates import UpdateService
 from tests.worlds.update_jobs import advance_update
 
 ANN = Principal("ann", frozenset(SCOPES))
@@ -50,6 +51,7 @@ class Yard:
         self.store._database.now = lambda _: self.now  # type: ignore[method-assign]
         self.rollouts = RolloutService(self.store, check_release=self._check_release)
         self.manifests = ManifestService(self.store, rollouts=self.rollouts)
+        self.updates = UpdateService(self.store, check_release=self._check_release)
         self.store.launch_stream("backup", StreamKind.BACKUP, actor="ann", release="1.2", options={"slots": 2})
         self.store.take_streams(AGENT, limit=1, lease_seconds=7200)
         self.store.report_stream("backup", AGENT, StreamState.RUNNING, instance_id="in_1")
@@ -63,16 +65,16 @@ class Yard:
         """Have the agent drain what is to be drained."""
         self.store.report_stream("backup", AGENT, StreamState.DRAINED)
 
-    def apply(self, text: str = TEXT) -> Rollout:
+    def apply(self, text: str = TEXT) -> StreamUpdate:
         self.manifests.apply("faster", text.encode(), principal=ANN)
         return self.rollout
 
     @property
-    def rollout(self) -> Rollout:
+    def rollout(self) -> StreamUpdate:
         """The newest one."""
-        return self.store.list_rollouts(limit=1)[0]
+        return self.store.list_updates()[0]
 
-    def advance(self, *states: UpdateState, **given: Any) -> Rollout:
+    def advance(self, *states: UpdateState, **given: Any) -> StreamUpdate:
         """Have the agent bring the newest rollout through states of its update."""
         for state in states:
             memory = dict(given)
@@ -80,20 +82,20 @@ class Yard:
                 memory |= {"outgoing_id": "in_1"}
             if state is UpdateState.RESTARTING:
                 memory |= {"handed_over_at": self.now}
-            advance_update(self.store, self.rollout.update, state, **memory)
+            advance_update(self.store, self.rollout, state, **memory)
         return self.rollout
 
-    def restart(self, text: str = TEXT) -> Rollout:
+    def restart(self, text: str = TEXT) -> StreamUpdate:
         """Bring a restart to WATCHING."""
         self.apply(text)
         return self.advance(*TO_WATCH)
 
-    def make_stable(self, text: str = TEXT) -> Rollout:
+    def make_stable(self, text: str = TEXT) -> StreamUpdate:
         """Bring a restart to its end."""
         self.restart(text)
         return self.advance(UpdateState.STABLE)
 
-    def go_back(self, fault: UpdateFault = SLOW) -> Rollout:
+    def go_back(self, fault: UpdateFault = SLOW) -> StreamUpdate:
         """Let a restart go back to its end."""
         back = (UpdateState.STOPPING_BACK, UpdateState.RESTARTING_BACK, UpdateState.ROLLED_BACK)
         return self.advance(*back, error=fault)
@@ -102,13 +104,10 @@ class Yard:
         record = self.store.get_stream("backup")
         return RolloutSide(record.release, record.options)
 
-    def steps(self) -> list[str]:
-        return [step.state.value for step in self.rollout.steps]
-
     def pass_time(self, **given: float) -> None:
         self.now += timedelta(**given)
 
-    def state(self) -> RolloutState:
+    def state(self) -> UpdateState:
         return self.rollout.state
 
 

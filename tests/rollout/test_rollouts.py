@@ -1,4 +1,4 @@
-"""Rollouts as their manifests ask for them: how they go on and end, are cancelled, reversed and applied again."""
+"""Rollouts as their manifests ask for them: which updates they are, taken back, reversed and applied again."""
 
 from datetime import timedelta
 from typing import Any, Literal
@@ -6,97 +6,64 @@ from typing import Any, Literal
 import pytest
 
 from model.errors import (
+    ForbiddenError,
     ReleaseNotFoundError,
     RequestInvalidError,
-    RolloutInProgressError,
     RolloutRefusedError,
-    RolloutStateError,
     StreamNotFoundError,
+    StreamStateError,
 )
-from model.principal import STREAMS_READ, Principal
-from model.rollout_record import RolloutSide, RolloutState
+from model.principal import STREAMS_OPERATE, STREAMS_READ, Principal
+from model.rollout_record import RolloutSide
 from model.stream_options import StreamKind
 from model.stream_record import Wanted
 from model.stream_update import (
     ShadowRequest,
+    StreamUpdate,
     UpdateFault,
+    UpdateManifest,
     UpdateState,
     UpdateStrategy,
     WhenInconclusive,
 )
 from rollout.manifests.rollout import RolloutSideWanted, RolloutWanted
-from rollout.updates import UpdateService
+from rollout.shadow_work import show_update
 from tests.rollout.rollout_yard import ANN, HALT, NEW, OLD, SLOW, TEXT, UPDATE, Yard, yard
 from tests.worlds.update_jobs import note_update
 
 __all__ = ["yard"]
-OTHER = UpdateFault("some_code", "Some reason.")
-
-
-def test_a_restart_is_an_update_that_goes_through_its_steps(yard: Yard) -> None:
-    made = yard.apply()
-    assert (made.state, made.strategy, made.is_trusted) == (RolloutState.PENDING, "restart", False)
-    request = made.update.request
-    assert (request.strategy, request.release) == (UpdateStrategy.RESTART, "1.3")
-    assert (request.options, request.mapping) == ({"batch_seconds": 3.0}, {})
-    assert (made.from_side, made.to_side) == (OLD, NEW)
-    assert (made.generation, made.update.created_by) == (1, "ann")
-    yard.advance(UpdateState.MEASURING)
-    assert yard.state() is RolloutState.PENDING
-    yard.advance(UpdateState.STOPPING, UpdateState.RESTARTING, UpdateState.WATCHING)
-    assert yard.side() == NEW
-    figures = {"before": {"messages": 1.0}, "after": {"messages": 2.0}}
-    done = yard.advance(UpdateState.STABLE, figures=figures, paused_seconds=1.5, why="All is well.")
-    assert yard.steps() == ["PENDING", "DRAINING", "STARTING", "WATCHING", "STABLE"]
-    assert (done.steps[-1].why, done.error) == ("All is well.", None)
-    assert done.compared == {**figures, "paused_seconds": 1.5}
-
-
-def test_any_other_rollout_is_updating_from_its_check_on(yard: Yard) -> None:
-    made = yard.apply(UPDATE)
-    assert made.update.request.strategy is UpdateStrategy.HAND_OVER
-    yard.advance(UpdateState.SNAPSHOTTING, UpdateState.STARTING, UpdateState.HANDING_OVER, UpdateState.WATCHING)
-    yard.advance(UpdateState.STABLE)
-    assert yard.steps() == ["PENDING", "UPDATING", "STABLE"]
-
-
-def test_what_the_manifest_says_of_its_validation_is_the_update_s(yard: Yard) -> None:
-    text = TEXT.replace("min_messages: 10", "min_messages: 10, thresholds: {lag_seconds: 1000}")
-    request = yard.apply(text + HALT).update.request
-    assert (request.validate_seconds, request.min_messages, request.is_halting) == (60.0, 10, True)
-    assert (request.bounds.lag_seconds, request.when_inconclusive) == (1000.0, WhenInconclusive.FAIL)
-    yard.advance(UpdateState.FAILED)
-    keep = yard.apply(text.replace("{seconds", "{when_inconclusive: keep, seconds")).update.request
-    assert (keep.when_inconclusive, keep.is_halting) == (WhenInconclusive.KEEP, False)
-
-
 FORTH = (UpdateState.HANDING_OVER, UpdateState.WATCHING)
 RESTARTED = (UpdateState.STOPPING, UpdateState.RESTARTING)
 
 
-@pytest.mark.parametrize(
-    ("text", "through", "end", "state"),
-    [
-        (UPDATE, (), UpdateState.REFUSED, RolloutState.REFUSED),
-        (UPDATE, FORTH, UpdateState.ROLLED_BACK, RolloutState.ROLLED_BACK),
-        (UPDATE, FORTH, UpdateState.FAILED, RolloutState.FAILED),
-        (UPDATE, (), UpdateState.ROLLED_BACK, RolloutState.CANCELLED),
-        (UPDATE + HALT, FORTH, UpdateState.FAILED, RolloutState.HALTED),
-        (UPDATE + HALT, (), UpdateState.FAILED, RolloutState.FAILED),
-        (TEXT, (UpdateState.MEASURING,), UpdateState.ROLLED_BACK, RolloutState.CANCELLED),
-        (TEXT, RESTARTED, UpdateState.ROLLED_BACK, RolloutState.ROLLED_BACK),
-        (TEXT, RESTARTED, UpdateState.FAILED, RolloutState.FAILED),
-        (TEXT + HALT, RESTARTED, UpdateState.FAILED, RolloutState.HALTED),
-        (TEXT + HALT, (UpdateState.STOPPING,), UpdateState.FAILED, RolloutState.FAILED),
-    ],
-)
-def test_how_an_update_ends_is_how_its_rollout_ends(yard, text, through, end, state):
-    yard.apply(text)
-    yard.advance(*through)
-    ended = yard.advance(end, error=OTHER)
-    assert ended.state is state
-    assert (ended.error.code, ended.error.message) == ("some_code", "Some reason.")
-    assert yard.steps()[-1] == state
+def sides(update: StreamUpdate) -> tuple[RolloutSide, RolloutSide]:
+    """Return what an update leads from and to."""
+    before = RolloutSide(update.from_release, update.from_options)
+    return before, RolloutSide(update.request.release, update.to_options)
+
+
+def test_a_rollout_is_an_update_from_what_runs_with_its_manifest(yard: Yard) -> None:
+    made = yard.apply()
+    request = made.request
+    assert (made.state, request.strategy, request.is_trusted) == (UpdateState.CHECKING, "restart", False)
+    assert (request.options, request.mapping, sides(made)) == ({"batch_seconds": 3.0}, {}, (OLD, NEW))
+    digest = yard.store.get_manifest("faster").digest
+    assert (made.manifest, made.created_by) == (UpdateManifest("faster", digest, 1), "ann")
+    yard.advance(UpdateState.REFUSED)
+    assert yard.apply(UPDATE).request.strategy is UpdateStrategy.HAND_OVER
+    yard.advance(UpdateState.REFUSED)
+    yard.restart(TEXT + "description: again\n")
+    assert yard.side() == NEW
+
+
+def test_what_the_manifest_says_of_its_validation_is_the_update_s(yard: Yard) -> None:
+    text = TEXT.replace("min_messages: 10", "min_messages: 10, thresholds: {lag_seconds: 1000}")
+    request = yard.apply(text + HALT).request
+    assert (request.validate_seconds, request.min_messages, request.is_halting) == (60.0, 10, True)
+    assert (request.bounds.lag_seconds, request.when_inconclusive) == (1000.0, WhenInconclusive.FAIL)
+    yard.advance(UpdateState.FAILED)
+    keep = yard.apply(text.replace("{seconds", "{when_inconclusive: keep, seconds")).request
+    assert (keep.when_inconclusive, keep.is_halting) == (WhenInconclusive.KEEP, False)
 
 
 @pytest.mark.parametrize("text", [TEXT + HALT, TEXT, UPDATE])
@@ -104,20 +71,13 @@ def test_a_person_who_ends_the_stream_ends_its_rollout_and_the_stream_stays_so(y
     yard.apply(text)
     yard.advance(*(RESTARTED if text != UPDATE else FORTH))
     yard.store.end_stream("backup", Wanted.DRAINED, actor="bob")
-    assert yard.state() is RolloutState.FAILED
+    assert yard.state() is UpdateState.FAILED
+    assert yard.rollout.error is not None
     assert yard.rollout.error.code == "update_abandoned"
     assert yard.store.get_stream("backup").wanted is Wanted.DRAINED
 
 
-@pytest.mark.parametrize(
-    ("code", "end"),
-    [
-        ("shadow_differs", RolloutState.HALTED),
-        ("shadow_inconclusive", RolloutState.HALTED),
-        ("shadow_failed", RolloutState.FAILED),
-    ],
-)
-def test_a_rolling_rollout_is_an_update_with_a_shadow_and_halts_where_rows_differ(yard, code, end):
+def test_a_rolling_rollout_is_an_update_with_a_shadow(yard: Yard) -> None:
     options = {"group": "default", "slots": 2}
     yard.store.launch_stream("orders", StreamKind.PIPELINE, actor="ann", release="1.2", options=options)
     made = yard.apply(
@@ -126,117 +86,136 @@ def test_a_rolling_rollout_is_an_update_with_a_shadow_and_halts_where_rows_diffe
         .replace("restart", "rolling")
         .replace("min_messages: 10", "may_differ: [price]")
     )
-    assert made.update.request.shadow == ShadowRequest(may_differ=("price",))
+    assert made.request.shadow == ShadowRequest(may_differ=("price",))
     example = {"topic": "orders", "message_id": "1", "running": "3.1", "new": "3.2"}
     figures = {"shadow": {"rows_different": 1, "examples": [example]}}
     yard.advance(UpdateState.SHADOWING)
-    yard.advance(UpdateState.FAILED, error=UpdateFault(code, "1 row differs."), figures=figures)
-    assert yard.state() is end
-    assert yard.rollout.compared == {**figures, "paused_seconds": None}
+    ended = yard.advance(UpdateState.FAILED, error=UpdateFault("shadow_differs", "1 row."), figures=figures)
     record = yard.store.get_stream("orders")
     assert (record.release, record.options) == ("1.2", options)
     # Values are payloads, which not everybody may read.
-    reader = Principal("bob", frozenset({STREAMS_READ}))
-    (listed, *_) = yard.rollouts.list_rollouts(principal=reader)
-    assert listed == yard.rollouts.get(yard.rollout.id, principal=reader)
-    assert listed.compared["shadow"]["examples"] == [{**example, "running": None, "new": None}]
-    assert yard.rollouts.get(yard.rollout.id, principal=ANN) == yard.rollout
+    shown = show_update(ended, Principal("bob", frozenset({STREAMS_READ})))
+    assert (shown.figures or {})["shadow"]["examples"] == [{**example, "running": None, "new": None}]
+    assert show_update(ended, ANN) == ended
 
 
-# -- cancelling
+# -- taking back
 
 
 @pytest.mark.parametrize(
     ("text", "through", "state"),
     [
-        (TEXT, (), RolloutState.CANCELLED),
-        (TEXT, (UpdateState.MEASURING,), RolloutState.CANCELLED),
-        (TEXT + HALT, (UpdateState.STOPPING,), RolloutState.DRAINING),
-        (TEXT + HALT, RESTARTED, RolloutState.ROLLING_BACK),
-        (TEXT + HALT, (*RESTARTED, UpdateState.WATCHING), RolloutState.ROLLING_BACK),
-        (UPDATE, (), RolloutState.CANCELLED),
-        (UPDATE, (UpdateState.SNAPSHOTTING, UpdateState.STARTING), RolloutState.CANCELLED),
-        (UPDATE, (UpdateState.HANDING_OVER,), RolloutState.UPDATING),
-        (UPDATE, FORTH, RolloutState.UPDATING),
+        (TEXT, (), UpdateState.ROLLED_BACK),
+        (TEXT, (UpdateState.MEASURING,), UpdateState.ROLLED_BACK),
+        (TEXT + HALT, (UpdateState.STOPPING,), UpdateState.STOPPING),
+        (TEXT + HALT, RESTARTED, UpdateState.STOPPING_BACK),
+        (TEXT + HALT, (*RESTARTED, UpdateState.WATCHING), UpdateState.STOPPING_BACK),
+        (UPDATE, (), UpdateState.ROLLED_BACK),
+        (UPDATE, (UpdateState.SNAPSHOTTING, UpdateState.STARTING), UpdateState.ROLLED_BACK),
+        (UPDATE, (UpdateState.HANDING_OVER,), UpdateState.HANDING_OVER),
+        (UPDATE, FORTH, UpdateState.ROLLING_BACK),
     ],
 )
-def test_a_rollout_is_cancelled_at_any_step(yard, text, through, state):
+@pytest.mark.parametrize("verb", ["cancel", "revert"])
+def test_a_rollout_is_taken_back_at_any_step(yard, text, through, state, verb):
     made = yard.apply(text)
-    note_update(yard.store, made.update, checked={"has_way_back": True})
-    yard.advance(*through)
-    cancelled = yard.rollouts.cancel(made.id, principal=ANN)
-    assert (cancelled.state, cancelled.unwanted_by) == (state, "ann")
-    assert (cancelled.error.code, cancelled.error.message) == ("update_unwanted", "ann cancelled the rollout.")
-    assert yard.rollouts.list_inbox(principal=ANN) == []
-    if cancelled.state.is_ended:
+    note_update(yard.store, made, checked={"has_way_back": True})
+    before = yard.advance(*through)
+    take_back = getattr(yard.updates, verb)
+    taken = take_back(made.id, principal=ANN)
+    assert (taken.state, taken.unwanted_by) == (state, "ann")
+    said = f"ann took the update back while it was {before.state}."
+    assert (taken.error.code, taken.error.message) == ("update_unwanted", said)
+    assert yard.updates.list_inbox(principal=ANN) == []
+    if not taken.state.is_ended:
+        assert take_back(made.id, principal=ANN) == taken, "it is taken back already"
+    else:
         assert yard.side() == OLD
-        with pytest.raises(RolloutStateError, match="has ended"):
-            yard.rollouts.cancel(made.id, principal=ANN)
+        words = "has ended" if verb == "cancel" else "does not run with its release and options"
+        with pytest.raises(StreamStateError, match=words):
+            take_back(made.id, principal=ANN)
 
 
-def test_a_rollout_that_goes_back_already_is_not_cancelled(yard: Yard) -> None:
+def test_without_a_way_back_a_cancelled_update_ends_and_one_to_revert_goes_on(yard: Yard) -> None:
+    made = yard.apply(UPDATE)
+    note_update(yard.store, made, checked={"has_way_back": False, "no_way_back": ["New files."]})
+    yard.advance(*FORTH)
+    with pytest.raises(StreamStateError, match=r"can't be rolled back.*New files"):
+        yard.updates.revert(made.id, principal=ANN)
+    assert yard.state() is UpdateState.WATCHING
+    assert yard.updates.cancel(made.id, principal=ANN).state is UpdateState.FAILED
+    assert yard.side() == NEW
+
+
+@pytest.mark.parametrize("verb", ["cancel", "revert"])
+def test_a_rollout_that_goes_back_already_is_not_taken_back(yard: Yard, verb: str) -> None:
     made = yard.restart()
     yard.advance(UpdateState.STOPPING_BACK, error=SLOW)
-    with pytest.raises(RolloutStateError, match="goes back already"):
-        yard.rollouts.cancel(made.id, principal=ANN)
+    with pytest.raises(StreamStateError, match="is STOPPING_BACK"):
+        getattr(yard.updates, verb)(made.id, principal=ANN)
     yard.advance(UpdateState.RESTARTING_BACK, UpdateState.ROLLED_BACK)
     made = yard.apply(UPDATE + "description: again\n")
     yard.advance(*FORTH, UpdateState.ROLLING_BACK, error=SLOW)
-    with pytest.raises(RolloutStateError, match="is ROLLING_BACK"):
-        yard.rollouts.cancel(made.id, principal=ANN)
+    with pytest.raises(StreamStateError, match="is ROLLING_BACK"):
+        getattr(yard.updates, verb)(made.id, principal=ANN)
 
 
 # -- reversals
 
 
-def test_a_reversal_exchanges_from_and_to_and_validates_nothing_towards_a_stable_release(yard: Yard) -> None:
+def test_a_reversal_goes_back_and_validates_nothing_towards_a_stable_release(yard: Yard) -> None:
     done = yard.make_stable()
+    document = yard.store.get_manifest("faster").document
     yard.pass_time(seconds=1)
-    made = yard.rollouts.reverse(done.id, principal=ANN)
-    assert (made.from_side, made.to_side, made.reverses, made.is_trusted) == (NEW, OLD, done.id, True)
-    assert (made.document["from"], made.document["to"]) == (done.document["to"], done.document["from"])
-    assert made.update.request.options == {"batch_seconds": None}
-    assert yard.store.get_manifest("faster").document == done.document, "what was applied stays"
+    made = yard.updates.revert(done.id, principal=ANN)
+    assert (sides(made), made.reverses, made.request.is_trusted) == ((NEW, OLD), done.id, True)
+    assert (made.request.options, made.manifest) == ({"batch_seconds": None}, done.manifest)
+    assert (made.request.bounds, made.request.strategy) == (done.request.bounds, done.request.strategy)
+    assert yard.store.get_manifest("faster").document == document, "what was applied stays"
     yard.advance(*RESTARTED, UpdateState.STABLE)
     assert yard.side() == OLD
-    with pytest.raises(RolloutRefusedError, match="does not run with the release and options in 'from'"):
-        yard.rollouts.reverse(done.id, principal=ANN)
+    with pytest.raises(StreamStateError, match="does not run with its release and options"):
+        yard.updates.revert(done.id, principal=ANN)
 
 
 def test_a_reversal_towards_a_release_that_was_never_stable_is_watched(yard: Yard) -> None:
     yard.restart(TEXT + HALT)
     halted = yard.advance(UpdateState.FAILED, error=SLOW)
-    assert halted.state is RolloutState.HALTED
     yard.pass_time(seconds=1)
-    back = yard.rollouts.reverse(halted.id, principal=ANN)
-    assert back.is_trusted, "it was launched as 1.2"
+    back = yard.updates.revert(halted.id, principal=ANN)
+    assert back.request.is_trusted, "it was launched as 1.2"
     yard.advance(*RESTARTED, UpdateState.STABLE)
     yard.pass_time(seconds=1)
-    again = yard.rollouts.reverse(back.id, principal=ANN)
-    assert (again.to_side, again.is_trusted) == (NEW, False)
+    again = yard.updates.revert(back.id, principal=ANN)
+    assert (sides(again)[1], again.request.is_trusted) == (NEW, False)
 
 
 def test_a_release_that_was_kept_without_a_proof_is_not_trusted_later(yard: Yard) -> None:
     yard.restart(TEXT.replace("{seconds", "{when_inconclusive: keep, seconds"))
     kept = yard.advance(UpdateState.STABLE, error=UpdateFault("update_inconclusive", "It stays."))
-    assert (kept.state, kept.error.code) == (RolloutState.STABLE, "update_inconclusive")
+    assert (kept.state, str(kept.error)) == (UpdateState.STABLE, "update_inconclusive: It stays.")
     yard.pass_time(seconds=1)
-    back = yard.rollouts.reverse(kept.id, principal=ANN)
-    assert back.is_trusted, "it was launched as 1.2"
+    back = yard.updates.revert(kept.id, principal=ANN)
+    assert back.request.is_trusted, "it was launched as 1.2"
     yard.advance(*RESTARTED, UpdateState.STABLE)
     yard.pass_time(seconds=1)
-    assert not yard.rollouts.reverse(back.id, principal=ANN).is_trusted, "nothing ever proved 1.3"
+    assert not yard.updates.revert(back.id, principal=ANN).request.is_trusted, "nothing ever proved 1.3"
 
 
-def test_a_rollout_that_goes_on_or_went_back_is_not_reversed(yard: Yard) -> None:
-    made = yard.apply()
-    with pytest.raises(RolloutInProgressError, match="cancel"):
-        yard.rollouts.reverse(made.id, principal=ANN)
-    yard.advance(*RESTARTED)
-    assert yard.go_back().state is RolloutState.ROLLED_BACK
+def test_a_rollout_that_went_back_is_not_reversed(yard: Yard) -> None:
+    made = yard.restart()
+    assert yard.go_back().state is UpdateState.ROLLED_BACK
     assert yard.side() == OLD
-    with pytest.raises(RolloutRefusedError, match=r"release is 1\.2, but in 'from' it is 1\.3"):
-        yard.rollouts.reverse(made.id, principal=ANN)
+    with pytest.raises(StreamStateError, match="does not run with its release and options"):
+        yard.updates.revert(made.id, principal=ANN)
+
+
+@pytest.mark.parametrize("verb", ["cancel", "revert"])
+def test_who_may_only_operate_streams_takes_no_rollout_back(yard: Yard, verb: str) -> None:
+    made = yard.apply()
+    with pytest.raises(ForbiddenError):
+        getattr(yard.updates, verb)(made.id, principal=Principal("bob", frozenset({STREAMS_OPERATE})))
+    assert not yard.rollout.state.is_ended
 
 
 # -- manifests
@@ -248,15 +227,17 @@ def test_the_same_content_again_says_what_became_of_it(yard: Yard) -> None:
 
     assert note() is None
     made = yard.apply()
-    assert note() == f"{made.id} is PENDING."
+    assert note() == f"{made.id} is CHECKING."
     yard.advance(*RESTARTED)
     yard.go_back(UpdateFault("stream_died", "The new release of backup did not start: It ended."))
     said = note("# again\n" + TEXT) or ""
     assert said.startswith(f"{made.id} was ROLLED_BACK at 2026-03-02T12:00:00Z: The new release of backup did not")
     assert said.endswith("It ended. Refeed tries the file again when its content changes.")
-    assert yard.apply() == yard.store.get_rollout(made.id)
+    assert yard.apply() == yard.store.get_update(made.id)
     changed = yard.apply(TEXT + "description: again\n")
-    assert (changed.id != made.id, changed.state, changed.generation) == (True, RolloutState.PENDING, 2)
+    assert changed.id != made.id
+    assert changed.manifest is not None
+    assert (changed.state, changed.manifest.version) == (UpdateState.CHECKING, 2)
 
 
 def test_a_content_that_comes_again_after_another_one_is_another_rollout(yard: Yard) -> None:
@@ -266,8 +247,9 @@ def test_a_content_that_comes_again_after_another_one_is_another_rollout(yard: Y
         made.append(yard.apply(text))
         yard.advance(UpdateState.REFUSED)
     assert len({each.id for each in made}) == 3
-    assert [each.generation for each in made] == [1, 2, 3]
-    assert made[0].digest == made[2].digest
+    manifests = [each.manifest for each in made if each.manifest is not None]
+    assert [each.version for each in manifests] == [1, 2, 3]
+    assert manifests[0].digest == manifests[2].digest
 
 
 @pytest.mark.parametrize(
@@ -296,7 +278,7 @@ def test_a_rollout_that_can_t_begin_is_refused_and_nothing_is_kept(yard, old, ne
     assert text != TEXT
     with pytest.raises(error, match=words):
         yard.apply(text)
-    assert (yard.store.list_manifests(), yard.store.list_rollouts()) == ([], [])
+    assert (yard.store.list_manifests(), yard.store.list_updates()) == ([], [])
 
 
 def test_a_stream_that_can_t_stand_by_is_rolled_out_by_a_restart(yard: Yard) -> None:
@@ -326,7 +308,7 @@ def test_a_restart_takes_entries_of_the_mapping_away_and_an_update_only_adds_the
     with pytest.raises(RolloutRefusedError, match="can't remove any"):
         yard.apply(text + "update\n")
     made = yard.apply(text + "restart\n")
-    assert made.to_side.options == {"group": "default", "mapping": {"a": "b"}}
+    assert made.to_options == {"group": "default", "mapping": {"a": "b"}}
 
 
 def test_faults_of_options_have_their_side_in_their_pointers(yard: Yard) -> None:
@@ -337,21 +319,16 @@ def test_faults_of_options_have_their_side_in_their_pointers(yard: Yard) -> None
     assert pointers == ["/from/options/slots", "/to/options/slots"]
 
 
-def test_what_did_not_come_through_waits_for_a_person_until_the_next_one(yard: Yard) -> None:
+@pytest.mark.parametrize("end", [UpdateState.FAILED, UpdateState.ROLLED_BACK, UpdateState.REFUSED])
+def test_what_did_not_come_through_waits_for_a_person_until_the_next_one(yard: Yard, end: UpdateState) -> None:
     yard.restart(TEXT + HALT)
-    assert yard.rollouts.list_inbox(principal=ANN) == []
-    yard.advance(UpdateState.FAILED, error=SLOW)
-    (item,) = yard.rollouts.list_inbox(principal=ANN)
-    assert (item.kind, item.resource, item.id, item.state) == (
-        "failure",
-        "rollout",
-        yard.rollout.id,
-        RolloutState.HALTED,
-    )
-    assert item.message.startswith("The rollout faster of backup is HALTED. update_failed: The oldest message")
-    assert UpdateService(yard.store).list_inbox(principal=ANN) == [], "it is in the inbox once"
+    assert yard.updates.list_inbox(principal=ANN) == []
+    yard.advance(end, error=SLOW)
+    (item,) = yard.updates.list_inbox(principal=ANN)
+    assert (item.kind, item.resource, item.id, item.state) == ("failure", "update", yard.rollout.id, end)
+    assert item.message.startswith(f"The update {yard.rollout.id} of backup is {end}. update_failed: The oldest")
     before, yard.now = yard.now, yard.now + timedelta(days=8)
-    assert yard.rollouts.list_inbox(principal=ANN) == []
+    assert yard.updates.list_inbox(principal=ANN) == []
     yard.now = before
-    yard.rollouts.reverse(yard.rollout.id, principal=ANN)
-    assert yard.rollouts.list_inbox(principal=ANN) == []
+    yard.updates.revert(yard.rollout.id, principal=ANN)
+    assert yard.updates.list_inbox(principal=ANN) == []

@@ -17,7 +17,7 @@ from model.errors import (
 )
 from model.manifest_record import RunState, ScheduleRun
 from model.principal import ROLLOUTS_APPLY, RUN, SCHEDULES_APPLY, Principal
-from model.rollout_record import RolloutState
+from model.rollout_record import RolloutSide
 from model.stream_record import Wanted
 from model.stream_update import UpdateFault, UpdateState
 from rollout.manifests.scheduled_jobs import ScheduledJobs
@@ -79,7 +79,7 @@ def slots(tmp_path: Path) -> Iterator[Slots]:
 
 
 def ids(slots: Slots) -> list[str]:
-    return [each.id for each in slots.store.list_rollouts()]
+    return [each.id for each in slots.store.list_updates()]
 
 
 def test_a_slot_begins_a_rollout_of_what_runs_and_succeeds_when_it_is_stable(slots: Slots) -> None:
@@ -88,8 +88,11 @@ def test_a_slot_begins_a_rollout_of_what_runs_and_succeeds_when_it_is_stable(slo
     run = slots.be_due()
     made = slots.rollout
     assert (run.state, run.job_kind, run.job_id) == (RunState.RUNNING, "rollout", made.id)
-    assert (made.manifest, made.created_by) == ("faster", "schedule:faster")
-    assert (made.from_side, made.to_side, made.strategy) == (OLD, NEW, "restart")
+    assert made.manifest is not None
+    assert (made.manifest.name, made.created_by) == ("faster", "schedule:faster")
+    before = RolloutSide(made.from_release, made.from_options)
+    after = RolloutSide(made.request.release, made.to_options)
+    assert (before, after, made.request.strategy) == (OLD, NEW, "restart")
     slots.advance(*TO_WATCH)
     assert slots.look().state is RunState.RUNNING
     done = slots.end(UpdateState.STABLE)
@@ -132,21 +135,24 @@ def test_a_replica_that_is_killed_between_the_rollout_and_its_note_leaves_one_ro
 
 
 @pytest.mark.parametrize(
-    ("halts", "states", "end", "expected"),
+    ("halts", "states", "expected"),
     [
-        ("", (*TO_WATCH, UpdateState.STABLE), RolloutState.STABLE, RunState.SUCCEEDED),
-        ("", (UpdateState.ROLLED_BACK,), RolloutState.CANCELLED, RunState.CANCELLED),
-        ("", (*TO_WATCH, UpdateState.ROLLED_BACK), RolloutState.ROLLED_BACK, RunState.FAILED),
-        ("    on_failure: halt\n", (*TO_WATCH, UpdateState.FAILED), RolloutState.HALTED, RunState.FAILED),
-        ("", (UpdateState.REFUSED,), RolloutState.REFUSED, RunState.FAILED),
-        ("", (UpdateState.FAILED,), RolloutState.FAILED, RunState.FAILED),
+        ("", (*TO_WATCH, UpdateState.STABLE), RunState.SUCCEEDED),
+        ("", (*TO_WATCH, UpdateState.ROLLED_BACK), RunState.FAILED),
+        ("    on_failure: halt\n", (*TO_WATCH, UpdateState.FAILED), RunState.FAILED),
+        ("", (UpdateState.REFUSED,), RunState.FAILED),
+        ("", (UpdateState.FAILED,), RunState.FAILED),
+        ("", (), RunState.CANCELLED),
     ],
 )
-def test_a_run_ends_as_its_rollout_and_pauses_only_when_that_failed(slots, halts, states, end, expected):
+def test_a_run_ends_as_its_rollout_and_pauses_only_when_that_failed(slots, halts, states, expected):
     slots.schedule(TEXT + halts + "on_failure: pause\n")
     made_id = slots.be_due().job_id
-    run = slots.end(*states)
-    why = None if end is RolloutState.STABLE else f"{made_id} is {end}: Slow."
+    if expected is RunState.CANCELLED:
+        slots.updates.cancel(made_id, principal=ANN)
+        run, why = slots.look(), "ann took the update back while it was CHECKING."
+    else:
+        run, why = slots.end(*states), None if expected is RunState.SUCCEEDED else "Slow."
     assert (run.state, run.why) == (expected, why)
     paused = slots.store.get_manifest("faster").paused
     is_paused = paused == f"The run of 2026-03-02T13:00Z failed: {why}"
@@ -164,7 +170,7 @@ def test_what_runs_otherwise_than_from_says_and_a_stream_that_has_ended_fail_wit
     run = slots.be_due(days=1)
     assert (run.state, run.why, ids(slots)) == (
         RunState.FAILED,
-        "backup is DRAINED. A rollout needs a running stream.",
+        "backup is DRAINED: launch it with the other release.",
         [],
     )
 
