@@ -1,21 +1,31 @@
 """Parameters of lists of jobs, as OpenAPI shows them."""
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Query
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
 
 from api.schemas import Since
 from api.schemas_jobs import JobKindName
 from jobs.listing import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, ListRequest
+from jobs.reader import JobView
 from jobs.store import JobFilter
 from jobs.store.step_jobs import stream_subject
 from model.job import JobState
 from model.label import is_label
+from model.stream_update import UpdateState
 
 LIST_INVALID: Final = "A parameter is not valid. `errors` lists every violation."
 _MAX_LABELS: Final = 64
+_JOB_STATES: Final[frozenset[str]] = frozenset(JobState)
+_STATES: Final = [*map(str, JobState), *(state for state in map(str, UpdateState) if state not in _JOB_STATES)]
+_UPDATE_ENDS: Final[Mapping[str, frozenset[str]]] = {
+    UpdateState.STABLE: frozenset({JobState.SUCCEEDED}),
+    UpdateState.ROLLED_BACK: frozenset({JobState.CANCELLED}),
+    UpdateState.REFUSED: frozenset({JobState.FAILED}),
+}
+_STEPS: Final = frozenset({JobState.PENDING, JobState.RUNNING})
 
 Found = TypeVar("Found")
 PageSize = Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE)]
@@ -36,6 +46,17 @@ def _check_label(text: str) -> str:
     return text
 
 
+def _job_states(state: str) -> frozenset[str]:
+    """Return the states in which the job store has a job that is shown in ``state``, which may be an update's."""
+    return frozenset({state}) if state in _JOB_STATES else _UPDATE_ENDS.get(state, _STEPS)
+
+
+def _check_state(text: str) -> str:
+    if text not in _STATES:
+        raise ValueError(f"a state is {', '.join(JobState)}, or of an update {', '.join(UpdateState)}")
+    return text
+
+
 class KindListParameters(BaseModel):
     """Parameters of a list of jobs of one kind."""
 
@@ -45,10 +66,14 @@ class KindListParameters(BaseModel):
         max_length=2000,
         description="The `next_page_token` of the previous page. Send the other parameters unchanged.",
     )
-    state: list[JobState] = Field(
+    state: list[
+        Annotated[str, AfterValidator(_check_state), WithJsonSchema({"type": "string", "enum": _STATES})]
+    ] = Field(
         [],
-        description="List only jobs in this state. Repeat the parameter for several states. An update that is "
-        "STABLE is SUCCEEDED here, ROLLED_BACK is CANCELLED, REFUSED is FAILED, and its steps are RUNNING.",
+        max_length=_MAX_LABELS,
+        description="List only jobs in this state. Repeat the parameter for several states. An update is in its "
+        "own state, and also SUCCEEDED if it is STABLE, CANCELLED if it is ROLLED_BACK, FAILED if it is REFUSED, "
+        "and RUNNING in each of its steps. A page can have fewer jobs than `page_size`.",
     )
     topic: str | None = Field(None, description="List only backfills to this topic.", examples=["orders"])
     label: list[Annotated[str, AfterValidator(_check_label)]] = Field(
@@ -79,7 +104,7 @@ class KindListParameters(BaseModel):
     def request(self, kinds: Sequence[str], stream: str | None = None) -> ListRequest:
         """Return the list of jobs of these kinds, or of all, that is asked for."""
         where = JobFilter(
-            states=tuple(self.state),
+            states=tuple(sorted({JobState(each) for state in self.state for each in _job_states(state)})),
             topic=self.topic,
             labels=tuple((key, value) for key, _, value in (label.partition(":") for label in self.label)),
             created_since=self.since,
@@ -89,6 +114,13 @@ class KindListParameters(BaseModel):
             subject=None if stream is None else stream_subject(stream),
         )
         return ListRequest(self.page_size, self.page_token, self.order_by, where)
+
+    def select(self, jobs: Sequence[JobView]) -> list[dict[str, Any]]:
+        """Return those of a page's jobs that are shown in a wanted state: the store knows no states of updates."""
+        shown, wanted = [job.to_json() for job in jobs], {*self.state}
+        if wanted <= _JOB_STATES:
+            return shown
+        return [job for job in shown if {job["state"], *_job_states(job["state"])} & wanted]
 
 
 class JobListParameters(KindListParameters):

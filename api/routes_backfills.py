@@ -144,7 +144,7 @@ def _render_read(plan: Mapping[str, Any]) -> str:
 def list_backfills(jobs: Jobs, caller: Caller, parameters: Annotated[KindListParameters, Query()]) -> Any:
     """List backfills, as `GET /jobs` does. By default the newest is first."""
     found, token = jobs.list_jobs(parameters.request([BACKFILL.name]), principal=caller)
-    return {"backfills": [job.to_json() for job in found], "next_page_token": token}
+    return {"backfills": parameters.select(found), "next_page_token": token}
 
 
 @router.get(

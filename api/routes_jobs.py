@@ -105,7 +105,7 @@ def list_jobs(
     if parameters.stream is not None:
         streams.get(parameters.stream, principal=caller)
     found, token = jobs.list_jobs(parameters.request(parameters.kind, parameters.stream), principal=caller)
-    return {"jobs": [job.to_json() for job in found], "next_page_token": token}
+    return {"jobs": parameters.select(found), "next_page_token": token}
 
 
 @router.get(

@@ -75,6 +75,31 @@ def test_who_asked_when_and_what_comes_next_is_described_and_a_stream_names_its_
     assert made["id"] not in refeed("describe", "stream/backup")[1]
 
 
+def test_updates_are_listed_by_the_states_in_which_they_are_shown(api, client, refeed):
+    ids = []
+    for end in (UpdateState.STABLE, UpdateState.REFUSED, UpdateState.FAILED, None):
+        made = client.post("/streams/backup:update", json={"options": {"slots": 8 + len(ids)}}).json()
+        ids.append(made["id"])
+        if end is not None:
+            advance(api, made["id"], end)
+    stable, refused, failed, checking = ids
+    for states, wanted in (
+        (["STABLE"], [stable]),
+        (["SUCCEEDED"], [stable]),
+        (["REFUSED"], [refused]),
+        (["FAILED"], [failed, refused]),
+        (["CHECKING"], [checking]),
+        (["WATCHING"], []),
+        (["REFUSED", "PENDING"], [checking, refused]),
+    ):
+        found = client.get("/jobs", params={**UPDATES, "state": states}).json()["jobs"]
+        assert [each["id"] for each in found] == wanted, states
+    code, out, _ = refeed("get", "jobs", "--kind", "update", "--state", "stable")
+    assert (code, [line.split()[0] for line in out.splitlines()[1:]]) == (0, [stable])
+    code, _, said = refeed("get", "updates", "--state", "stabel")
+    assert (code, "of an update CHECKING" in said) == (4, True)
+
+
 def test_an_update_is_for_the_stream_as_it_was_read_unless_its_key_has_made_one(api, client):
     body = {"options": {"slots": 8}, "strategy": "restart"}
     headers = {"If-Match": client.get("/streams/backup").headers["ETag"], "Idempotency-Key": "k"}
