@@ -278,9 +278,20 @@ def _plan_lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"plan {found['hash']}"
 
 
+def _document_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the applied manifest as a file that can be changed and applied again."""
+    import yaml
+
+    yield f"# version {found['version']}, applied by {found['applied_by']} at {found['changed_at']}"
+    yield f"# next: save this as {found['name']}.yaml, change it, and run: refeed apply -f {found['name']}.yaml"
+    yield yaml.safe_dump(found["document"], sort_keys=False, allow_unicode=True).rstrip()
+
+
 MANIFEST: Final = ObjectKind(
     name="manifest",
     plural="manifests",
     fetch=lambda api, _: api.list_manifests(),
     table=_list_lines,
+    read=lambda api, name: api.read_manifest(name),
+    lines=_document_lines,
 )

@@ -22,7 +22,6 @@ _FIRST_CHARACTER: Final = "0"
 # What people mean by a verb that a kind lacks.
 _INSTEAD: Final = {
     ("describe", "topic"): " Use: refeed histogram {name}",
-    ("describe", "manifest"): " Use: refeed get manifests",
     ("pause", "stream"): " Use: refeed drain {name}",
     ("resume", "stream"): " Use: refeed launch {name}",
 }

@@ -331,6 +331,16 @@ def test_a_template_gets_the_slot_by_the_type_of_its_parameter(api, client):
     assert made["parameters"] == {"day": {"type": "DATE", "value": local.date().isoformat()}}
 
 
+def test_an_applied_manifest_is_described_as_a_file_that_can_be_applied_again(api, refeed, tmp_path):
+    put(api, TEMPLATED)
+    code, text = refeed("describe", "manifest/templated")[:2]
+    assert code == 0
+    assert text.startswith("# version 1, applied by ")
+    (tmp_path / "again.yaml").write_text(text)
+    assert "none: Schedule templated" in refeed("plan", "-f", str(tmp_path))[1]
+    assert "There is no manifest templatde. Did you mean templated?" in refeed("describe", "manifest/templatde")[2]
+
+
 def test_a_slot_s_rollout_is_an_update_with_the_schedule_s_name(api, client, refeed):
     api.store.launch_stream("shop", StreamKind.BACKUP, actor="ann", options={"slots": 2})
     run = run_of(api, ROLLOUT)

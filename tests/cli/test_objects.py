@@ -101,7 +101,10 @@ def test_the_beginning_of_an_id_is_enough_where_no_other_id_begins_so(refeed: Re
             ("cancel", "backup"),
             "'backup' is not the id of an object. To name an object by its kind, write stream/backup.",
         ),
-        (("describe", "strem/backup"), "write stream/backup, schedule/backup, source/backup or template/backup."),
+        (
+            ("describe", "strem/backup"),
+            "write stream/backup, schedule/backup, source/backup, manifest/backup or template/backup.",
+        ),
         (("retry", SECOND, "--only", "failed"), "work only with a backfill"),
         (("set", SECOND, "--rate-limit", "5"), "'refeed set' works on streams and backfills."),
         (("set", "stream/backup", "--rate-limit", "5"), "Of a stream you can change --batch-seconds"),
@@ -141,7 +144,7 @@ def test_every_kind_has_a_list_and_a_name_of_its_own() -> None:
 
 def test_every_kind_that_is_described_says_what_to_run_next() -> None:
     # Those of the others stand among their own lines.
-    own = {"stream", "backfill", "approval"}
+    own = {"stream", "backfill", "approval", "manifest"}
     assert {kind.name for kind in KINDS.kinds if kind.read and not kind.next} == own
 
 
