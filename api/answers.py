@@ -26,6 +26,7 @@ from rollout.updates import UpdateService
 
 # One of ours in a list, with its quotes or, as careless clients send it, without; never a weak one (W/).
 _VERSION_TAG: Final = re.compile(r"""(?:^|,)\s*("?)(\d{1,18})\1\s*(?=,|$)""", re.ASCII)
+UNREADABLE: Final = "Another release of Refeed wrote the job, and this release can't read it."
 NO_SUCH_BACKFILL: Final = "There is no such backfill."
 NO_SUCH_STREAM: Final = "No stream was launched under this name."
 CHANGED: Final = "The resource has changed since you read the ETag in If-Match."

@@ -61,6 +61,7 @@ STATUSES: Final[Mapping[type[errors.RefeedError], HTTPStatus]] = {
     errors.ApprovalStateError: HTTPStatus.CONFLICT,
     errors.RolloutRefusedError: HTTPStatus.CONFLICT,
     errors.JobStateError: HTTPStatus.CONFLICT,
+    errors.JobUnreadableError: HTTPStatus.CONFLICT,
     errors.StreamExistsError: HTTPStatus.CONFLICT,
     errors.StreamStateError: HTTPStatus.CONFLICT,
     errors.UpdateInProgressError: HTTPStatus.CONFLICT,

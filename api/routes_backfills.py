@@ -10,6 +10,7 @@ from api.answers import (
     CREATED_HEADERS,
     INVALID,
     NO_SUCH_BACKFILL,
+    UNREADABLE,
     BackfillId,
     Caller,
     IdempotencyKey,
@@ -143,15 +144,15 @@ def _render_read(plan: Mapping[str, Any]) -> str:
 )
 def list_backfills(jobs: Jobs, caller: Caller, parameters: Annotated[KindListParameters, Query()]) -> Any:
     """List backfills, as `GET /jobs` does. By default the newest is first."""
-    found, token = jobs.list_jobs(parameters.request([BACKFILL.name]), principal=caller)
-    return {"backfills": parameters.select(found), "next_page_token": token}
+    found, unreadable, token = jobs.list_jobs(parameters.request([BACKFILL.name]), principal=caller)
+    return {"backfills": parameters.select(found), "unreadable": unreadable, "next_page_token": token}
 
 
 @router.get(
     "/backfills/{backfill_id}",
     operation_id="getBackfill",
     response_model=BackfillOut,
-    responses=versioned(s404=NO_SUCH_BACKFILL, s422=INVALID),
+    responses=versioned(s404=NO_SUCH_BACKFILL, s409=UNREADABLE, s422=INVALID),
 )
 def get_backfill(backfill_id: BackfillId, response: Response, service: Service, caller: Caller) -> Any:
     """Show a backfill, as `GET /jobs/{id}` does."""

@@ -10,6 +10,7 @@ from api.answers import (
     CHANGED,
     INVALID,
     NO_SUCH_STREAM,
+    UNREADABLE,
     Caller,
     ExpectedVersions,
     Jobs,
@@ -104,15 +105,16 @@ def list_jobs(
     """List the jobs of every kind that the caller may see. By default the newest is first."""
     if parameters.stream is not None:
         streams.get(parameters.stream, principal=caller)
-    found, token = jobs.list_jobs(parameters.request(parameters.kind, parameters.stream), principal=caller)
-    return {"jobs": parameters.select(found), "next_page_token": token}
+    wanted = parameters.request(parameters.kind, parameters.stream)
+    found, unreadable, token = jobs.list_jobs(wanted, principal=caller)
+    return {"jobs": parameters.select(found), "unreadable": unreadable, "next_page_token": token}
 
 
 @router.get(
     "/jobs/{job_id}:watch",
     operation_id="watchJob",
     response_class=StreamingResponse,
-    responses={**WATCH_ANSWER, **problems(s404=_UNKNOWN, s422=INVALID)},
+    responses={**WATCH_ANSWER, **problems(s404=_UNKNOWN, s409=UNREADABLE, s422=INVALID)},
 )
 async def watch_job(
     job_id: JobId,
@@ -211,7 +213,7 @@ def retry_job(
     "/jobs/{job_id}",
     operation_id="getJob",
     response_model=JobOut,
-    responses=versioned(s404=_UNKNOWN, s422=INVALID),
+    responses=versioned(s404=_UNKNOWN, s409=UNREADABLE, s422=INVALID),
 )
 def get_job(job_id: JobId, response: Response, jobs: Jobs, caller: Caller) -> Any:
     """Show a job, with figures that are at most one second old."""

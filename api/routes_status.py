@@ -105,6 +105,11 @@ def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, sl
                 StatusProblem("background_failing", name, said)
                 for name, said in services_of(request).background_problems().items()
             ),
+            *(
+                StatusProblem("job_unreadable", job_id, "Another release may have written its request.")
+                for _, unreadable in active.values()
+                for job_id in unreadable
+            ),
             *condition.problems,
             *(
                 StatusProblem(_FAILURES.get(item.resource, _WRONG[item.kind]), item.id, item.message)
@@ -117,7 +122,7 @@ def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, sl
             "is_ok": not wrong,
             "problems": wrong,
             "streams": condition.streams,
-            **{name: [job.to_json() for job in jobs] for name, jobs in active.items()},
+            **{name: [job.to_json() for job in jobs] for name, (jobs, _) in active.items()},
             "inbox": inbox,
         }
 

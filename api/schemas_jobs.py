@@ -59,15 +59,21 @@ class JobOut(RootModel[Annotated[AnyJobOut, Field(discriminator="kind")]]):
     """One job. `kind` says which fields it has."""
 
 
-class JobPage(BaseModel):
+class _Page(BaseModel):
+    next_page_token: str | None
+    unreadable: list[str] = Field(
+        description="The ids of jobs that belong on this page and that this release can't read. Another release "
+        "wrote them."
+    )
+
+
+class JobPage(_Page):
     """A page of jobs."""
 
     jobs: list[JobOut]
-    next_page_token: str | None
 
 
-class BackfillPage(BaseModel):
+class BackfillPage(_Page):
     """A page of backfills."""
 
     backfills: list[BackfillOut]
-    next_page_token: str | None

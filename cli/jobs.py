@@ -27,8 +27,8 @@ def fetch_jobs(kind: str, plural: str) -> "Callable[[RefeedApi, Mapping[str, Any
     """Return what lists the jobs of a kind, as a page whose key is ``plural``."""
 
     def fetch(api: "RefeedApi", wanted: Mapping[str, Any]) -> Mapping[str, Any]:
-        page = _any_fetch(api, {**wanted, "kind": kind})
-        return {plural: page["jobs"], "next_page_token": page["next_page_token"]}
+        page = dict(_any_fetch(api, {**wanted, "kind": kind}))
+        return {plural: page.pop("jobs"), **page}
 
     return fetch
 
@@ -211,6 +211,8 @@ def print_page(
     A token is good for one list only: an age such as ``2h`` would be another time by then, so ``since`` is named.
     """
     print_found(page, table, as_json=as_json)
+    if page.get("unreadable") and not as_json:
+        err.print(f"not shown, because another release wrote them: {', '.join(page['unreadable'])}")
     if not as_json and page.get("next_page_token"):
         again = "" if since is None else f"--since {since} "
         err.print(f"more: {again}--page-token {page['next_page_token']}")

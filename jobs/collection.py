@@ -56,9 +56,12 @@ class JobCollection:
         shown: JobView = self.find(job_id).show(self._store.get(job_id), principal=principal)
         return shown
 
-    def list_jobs(self, request: ListRequest, *, principal: Principal) -> tuple[list[JobView], str | None]:
-        """Return a page of jobs, and the token of the next one; without an order the newest come first.
+    def list_jobs(
+        self, request: ListRequest, *, principal: Principal
+    ) -> tuple[list[JobView], list[str], str | None]:
+        """Return a page of jobs, the ids of those that can't be read, and the token of the next page.
 
+        Without an order the newest come first.
         Without kinds in the filter, the list has the jobs of all kinds that the principal may see.
 
         Raises:
@@ -76,4 +79,10 @@ class JobCollection:
         order_by = request.order_by or ("" if has_one else "created_at desc")
         where = replace(request.where, kinds=kinds)
         jobs, token = read_page(self._store, replace(request, order_by=order_by, where=where))
-        return [self._by_name[job.kind].show(job, principal=principal) for job in jobs], token
+        shown: list[JobView] = []
+        unreadable: list[str] = []
+        for job in jobs:
+            read, others = self._by_name[job.kind].read_all([job], principal=principal)
+            shown += read
+            unreadable += others
+        return shown, unreadable, token

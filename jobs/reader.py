@@ -1,13 +1,14 @@
 """Jobs of one kind, as callers see them and follow them."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from jobs.log import DEFAULT_TAIL_BYTES, LogPiece
 from jobs.store import Job, JobStore
-from model.errors import JobNotFoundError, JobStateError
+from model.errors import JobNotFoundError, JobStateError, JobUnreadableError
 from model.event import HistoryEvent
 from model.job import is_job_id
 from model.principal import READ, Principal
@@ -63,7 +64,29 @@ class JobReader(ABC, Generic[View]):
 
     def get(self, job_id: str, *, principal: Principal) -> View:
         """Return the job with its latest figures."""
-        return self.show(self._read(job_id, principal), principal=principal)
+        return self.read(self._read(job_id, principal), principal=principal)
+
+    def read(self, job: Job, *, principal: Principal) -> View:
+        """Return what :meth:`show` does.
+
+        Raises:
+            JobUnreadableError: another release wrote the job, and this one can't read it.
+        """
+        try:
+            return self.show(job, principal=principal)
+        except (KeyError, TypeError, ValueError) as exc:
+            said = f"The request of {job.id} can't be read. Another release of Refeed may have written it."
+            raise JobUnreadableError(said, id=job.id) from exc
+
+    def read_all(self, jobs: Iterable[Job], *, principal: Principal) -> tuple[list[View], list[str]]:
+        """Return the jobs that can be read, and the ids of the others."""
+        shown, unreadable = [], []
+        for job in jobs:
+            try:
+                shown.append(self.read(job, principal=principal))
+            except JobUnreadableError:
+                unreadable.append(job.id)
+        return shown, unreadable
 
     def watch(self, job_id: str, *, principal: Principal, after: int = 0) -> JobChanges[View]:
         """Return the job and the lines of its history after number ``after``; for callers that ask again.
@@ -71,7 +94,7 @@ class JobReader(ABC, Generic[View]):
         The state is read first, so one that has ended comes with the last line of its history.
         """
         job = self._read(job_id, principal)
-        shown = self.show(job, principal=principal)
+        shown = self.read(job, principal=principal)
         return JobChanges(shown, self._store.list_events(job.id, after=after), job.state.is_final)
 
     def read_log(self, job_id: str, *, principal: Principal, tail_bytes: int = DEFAULT_TAIL_BYTES) -> LogPiece:  # noqa: ARG002 - of kinds with a log

@@ -93,10 +93,10 @@ class JobService(JobReader[View]):
         """Return a job of the kind as the principal sees it."""
         return self._show(job)
 
-    def list_active(self, *, principal: Principal) -> list[View]:
-        """Return every job that is not at its end, oldest first."""
+    def list_active(self, *, principal: Principal) -> tuple[list[View], list[str]]:
+        """Return every job that is not at its end, oldest first, and the ids of those that can't be read."""
         principal.require(READ)
-        return [self._show(job) for job in self._store.list_active(self._kind.name)]
+        return self.read_all(self._store.list_active(self._kind.name), principal=principal)
 
     def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
         """Return the jobs that go on, or are mended, only when somebody does something."""

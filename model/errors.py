@@ -255,6 +255,10 @@ class JobNotFoundError(RefeedError, code="job_not_found"):
     """There is no such job."""
 
 
+class JobUnreadableError(RefeedError, code="job_unreadable"):
+    """The stored request of the job can't be read. Another release of Refeed may have written it."""
+
+
 class JobStateError(RefeedError, code="job_state_conflict"):
     """The job's state does not allow this action."""
 

@@ -232,3 +232,21 @@ def test_the_root_leads_on_to_what_there_is_and_needs_nobody(start_api: Callable
         for name, path in found.items():
             # Spark may still start: then it is not ready, and says so.
             assert client.get(path).status_code in ((200, 503) if name == "readiness" else (200,)), name
+
+
+def test_a_job_that_another_release_wrote_is_named_and_keeps_no_other_from_being_shown(api, client, refeed, jobs):
+    good = jobs.backfill()
+    later = {**ASKED, "yield_to": {"later": 1}}
+    unknown = api.store.insert(new_job_id("bf"), "backfill", later, actor="ann", state=JobState.PAUSED).id
+    found = client.get("/status").json()
+    assert [each["id"] for each in found["backfills"]] == [good]
+    (problem,) = (each for each in found["problems"] if each["code"] == "job_unreadable")
+    assert problem["name"] == unknown
+    for path, name in (("/jobs", "jobs"), ("/backfills", "backfills")):
+        page = client.get(path).json()
+        assert ([each["id"] for each in page[name]], page["unreadable"]) == ([good], [unknown])
+    answer = client.get(f"/jobs/{unknown}")
+    assert (answer.status_code, answer.json()["code"]) == (409, "job_unreadable")
+    assert unknown in refeed("get", "jobs")[2]
+    assert unknown in refeed("get", "backfills")[2]
+    assert unknown in refeed("status")[1]

@@ -152,7 +152,9 @@ def test_a_job_of_a_new_kind_is_created_run_listed_and_watched(service, reach, s
     assert made.id.startswith("sm_")
     done = reach(made.id, JobState.SUCCEEDED)
     succeeded = JobFilter((JobState.SUCCEEDED,), kinds=(SUM.name,))
-    found, token = JobCollection(store, {"sm": service}).list_jobs(ListRequest(where=succeeded), principal=READER)
+    found, _, token = JobCollection(store, {"sm": service}).list_jobs(
+        ListRequest(where=succeeded), principal=READER
+    )
     assert (found, token) == ([done], None)
     assert service.list_active(principal=READER) == []
     changes = service.watch(made.id, principal=READER)
@@ -170,7 +172,9 @@ def test_a_job_of_a_new_kind_is_created_run_listed_and_watched(service, reach, s
 @pytest.mark.parametrize(("asked", "shown"), [(-1, 1), (0, 1), (1, 1), (2, 2), (3, 3), (9, 3)])
 def test_a_page_has_as_many_jobs_as_are_asked_for_and_one_at_least(service, store, asked, shown):
     made = [service.create([number], principal=ANN).id for number in range(3)]
-    found, token = JobCollection(store, {"sm": service}).list_jobs(ListRequest(page_size=asked), principal=READER)
+    found, _, token = JobCollection(store, {"sm": service}).list_jobs(
+        ListRequest(page_size=asked), principal=READER
+    )
     assert [job.id for job in found] == made[::-1][:shown]
     assert (token is None) == (shown == 3)
 

@@ -67,7 +67,7 @@ def test_a_topic_that_does_not_exist_is_refused_with_the_names_that_are_close(
         assert "--create-topic" in refused.value.message
         assert [error["pointer"] for error in refused.value.details["errors"]] == ["/topic"]
     assert not pubsub.topic_exists("repaly")
-    assert service.list_active(principal=ANN) == []
+    assert service.list_active(principal=ANN) == ([], [])
 
 
 def test_only_topics_that_the_caller_may_publish_to_are_named_as_close(service, request_of):
