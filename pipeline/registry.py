@@ -1,4 +1,4 @@
-"""The registry: a folder, or any path that fsspec opens, with descriptor sets and ``sources.yaml``."""
+"""The registry: a folder, a bucket, or any path that fsspec opens, with descriptor sets and ``sources.yaml``."""
 
 import hashlib
 import os
@@ -14,6 +14,7 @@ import fsspec
 import structlog
 from google.protobuf.descriptor import Descriptor
 
+from connectors.object_store.bucket import Bucket
 from model.entity import KEY_TYPES, MOMENT_TYPES, EntityRules, version_order
 from model.errors import DescriptorError, InvalidNameError, RegistryError
 from model.message import parse_resource_id
@@ -34,6 +35,7 @@ SUBSCRIPTION_PREFIX: Final = "refeed-pipeline."
 _EVENT_TIME_TYPES: Final = (*MOMENT_TYPES, "STRING")
 _TABLE: Final = re.compile(r"(?:[a-z][a-z0-9.:\-]*[.:])?\w+\.\w+")
 # What file systems call the things that change with a file.
+_BUCKETS: Final = ("gs://", "s3://")
 _STAMPS: Final = ("size", "mtime", "etag", "ETag", "generation", "updated", "LastModified", "created")
 
 
@@ -126,7 +128,7 @@ class RegistrySnapshot:
 
 
 class Registry:
-    """The registry at ``url``: ``/path``, ``gs://bucket/path``, or another that fsspec knows.
+    """The registry at ``url``: ``/path``, ``gs://bucket/path``, ``s3://bucket/path``, or another of fsspec's.
 
     Raises:
         RegistryError: the kind of path needs a package that is not installed.
@@ -135,28 +137,19 @@ class Registry:
     def __init__(self, url: str) -> None:
         self.url = url
         with _our_errors(url):
-            self._files, root = fsspec.core.url_to_fs(url)
-        self._root = str(root).rstrip("/")
+            kind = _BucketFiles if url.startswith(_BUCKETS) else _FsspecFiles
+            self._files: _BucketFiles | _FsspecFiles = kind(url)
 
     def fingerprint(self) -> str:
         """Return a text that changes with the files; it reads none of them, so that it may be asked often."""
         with _our_errors(self.url):
-            self._files.invalidate_cache()
-            found = self._files.find(self._root, detail=True) if self._files.exists(self._root) else {}
-        lines = [
-            " ".join((path, *(str(info.get(name)) for name in _STAMPS))) for path, info in sorted(found.items())
-        ]
+            lines = [f"{name} {stamp}" for name, stamp in sorted(self._files.stamps().items())]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def read_files(self) -> dict[str, bytes]:
         """Return every descriptor set and ``sources.yaml``, by their path in the registry."""
         with _our_errors(self.url):
-            if not self._files.exists(self._root):
-                return {}
-            paths = [str(path) for path in self._files.find(self._root)]
-            names = {path[len(self._root) + 1 :]: path for path in paths}
-            wanted = {name: path for name, path in names.items() if _is_ours(name)}
-            return {name: self._files.cat_file(path) for name, path in sorted(wanted.items())}
+            return {name: self._files.read(name) for name in sorted(self._files.stamps()) if _is_ours(name)}
 
     def read(self, overlay: Mapping[str, bytes] | None = None) -> RegistrySnapshot:
         """Return the registry's sources, with the files of ``overlay`` in the place of its own.
@@ -177,11 +170,50 @@ class Registry:
     def publish(self, files: Mapping[str, bytes]) -> None:
         """Write ``files``; ``sources.yaml`` comes last, so that nobody reads of a message before it is there."""
         with _our_errors(self.url):
-            self._files.makedirs(self._root, exist_ok=True)
             for name in sorted(files, key=lambda name: (name == SOURCES_FILE, name)):
-                self._write(f"{self._root}/{name}", files[name])
+                self._files.write(name, files[name])
 
-    def _write(self, path: str, content: bytes) -> None:
+
+class _BucketFiles:
+    """The objects of a bucket: by the client of everything else in buckets, which needs no further package."""
+
+    def __init__(self, url: str) -> None:
+        self._bucket = Bucket(url)
+
+    def stamps(self) -> dict[str, str]:
+        """Return what changes with the content of each file."""
+        return {each.name: f"{each.size_bytes} {each.e_tag}" for each in self._bucket.find()}
+
+    def read(self, name: str) -> bytes:
+        found = self._bucket.read(name)
+        if found is None:
+            raise FileNotFoundError(f"{name} was deleted while the registry was read.")
+        return found.content
+
+    def write(self, name: str, content: bytes) -> None:
+        self._bucket.put(name, content)
+
+
+class _FsspecFiles:
+    """The files of a folder, or of what else fsspec opens."""
+
+    def __init__(self, url: str) -> None:
+        self._files, root = fsspec.core.url_to_fs(url)
+        self._root = str(root).rstrip("/")
+
+    def stamps(self) -> dict[str, str]:
+        self._files.invalidate_cache()
+        found = self._files.find(self._root, detail=True) if self._files.exists(self._root) else {}
+        return {
+            str(path)[len(self._root) + 1 :]: " ".join(str(info.get(name)) for name in _STAMPS)
+            for path, info in found.items()
+        }
+
+    def read(self, name: str) -> bytes:
+        return bytes(self._files.cat_file(f"{self._root}/{name}"))
+
+    def write(self, name: str, content: bytes) -> None:
+        path = f"{self._root}/{name}"
         self._files.makedirs(str(PurePosixPath(path).parent), exist_ok=True)
         if "file" not in self._files.protocol:
             self._files.pipe_file(path, content)

@@ -50,12 +50,34 @@ def test_the_image_has_the_user_and_the_home_that_the_pods_expect() -> None:
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_kubectl_builds_it() -> None:
-    built = subprocess.run(
-        ["kubectl", "kustomize", str(FOLDER)], capture_output=True, text=True, timeout=60, check=True
-    )
-    kinds = sorted(resource["kind"] for resource in yaml.safe_load_all(built.stdout))
+    built = build(FOLDER)
+    kinds = sorted(resource["kind"] for resource in built)
     assert kinds == sorted(["ConfigMap", "ConfigMap", *(r["kind"] for r in resources().values())])
-    assert json.dumps(list(yaml.safe_load_all(built.stdout))).count('"image": "refeed:latest"') == 5
+    assert json.dumps(built).count('"image": "refeed:latest"') == 5
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kubectl_builds_agents_without_a_shared_disk_that_run_all_streams() -> None:
+    built = {
+        f"{each['kind']}/{each['metadata']['name']}": each for each in build(ROOT / "deploy" / "kubernetes-bucket")
+    }
+    assert {name for name in built if name.startswith("Deployment/")} == {
+        "Deployment/refeed-agent",
+        "Deployment/refeed-api",
+    }
+    pod = built["Deployment/refeed-agent"]["spec"]["template"]["spec"]
+    assert pod["volumes"] == [{"name": "home", "emptyDir": {}}]
+    (settings,) = [each["data"] for name, each in built.items() if name.startswith("ConfigMap/refeed-settings")]
+    assert (settings["REFEED_WAREHOUSE"], settings["REFEED_MERGE_AT"]) == ("lake", "00:15")
+    assert settings["REFEED_REGISTRY"].startswith("gs://")
+
+
+def build(folder: Path) -> list[dict]:
+    """Return what kubectl makes of a kustomization."""
+    built = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=60, check=True
+    )
+    return list(yaml.safe_load_all(built.stdout))
 
 
 def test_a_collector_keeps_its_queue_on_a_disk_of_its_own() -> None:

@@ -83,6 +83,25 @@ def test_the_bucket_of_manifests_tells_of_every_change_and_few_may_write_there()
         assert setting in code
 
 
+def test_the_bucket_of_a_lake_keeps_no_replaced_file_and_deletes_none_by_its_age() -> None:
+    code = (FOLDER / "lake.tf").read_text()
+    assert re.search(r"versioning \{\n +enabled = false", code)
+    assert "retention_duration_seconds = 0" in code
+    assert re.findall(r'type = "(\w+)"', code) == ["AbortIncompleteMultipartUpload"]
+    (writers,) = re.findall(r"lake_writers = .* toset\((\[.*\])\)", code)
+    assert json.loads(writers) == ["agent", "api", "backup", "pipeline"]
+    assert re.findall(r'role +\= "(.+)"', code) == ["roles/storage.objectUser"]
+
+
+def test_the_lake_s_settings_are_those_of_the_pods_without_a_shared_disk() -> None:
+    printed = dict(re.findall(r'^    (REFEED_\w+) += "(.+)"$', (FOLDER / "lake.tf").read_text(), re.MULTILINE))
+    in_bucket = {name: re.sub(r"\$\{.*\}", "my-project-refeed-lake", value) for name, value in printed.items()}
+    lines = (ROOT / "deploy" / "kubernetes-bucket" / "settings.env").read_text().splitlines()
+    assert in_bucket == dict(line.split("=", 1) for line in lines if not line.startswith("#"))
+    settings = read_settings(in_bucket)
+    assert settings.lake.startswith("gs://my-project-refeed-lake/")
+
+
 def test_a_notification_is_made_after_all_that_it_needs() -> None:
     """Cloud Storage checks at once that its agent may publish; the agent exists only once its API is enabled."""
     code = (FOLDER / "manifests.tf").read_text()

@@ -1,8 +1,12 @@
+from contextlib import ExitStack
+
 import pytest
 
 from model.errors import RegistryError
 from pipeline.registry import Registry
 from tests.pipeline.conftest import compile_protos
+from tests.worlds.bucket import SCHEMES
+from tests.worlds.folders import bucket_folder
 
 SOURCES = """
 sources:
@@ -76,14 +80,33 @@ def test_a_source_is_what_it_says_and_has_defaults_for_the_rest(registry):
     assert [source.name for source in snapshot.of_group("slow")] == ["changes"]
 
 
-def test_any_path_that_fsspec_opens_is_a_registry(shop):
-    registry = Registry("memory://bucket/registry")
-    registry.publish({"shop.desc": shop, "sources.yaml": SOURCES.encode()})
-    before = registry.fingerprint()
-    assert len(registry.read().sources) == 3
-    registry.publish({"sources.yaml": SOURCES.replace("slow", "fast").encode()})
-    assert registry.fingerprint() != before
-    assert registry.read().groups() == ["default", "fast"]
+@pytest.mark.parametrize("scheme", ["memory", *SCHEMES])
+def test_a_bucket_and_any_path_that_fsspec_opens_is_a_registry(shop, scheme, request):
+    with ExitStack() as stack:
+        if scheme == "memory":
+            place = "memory://bucket"
+        else:
+            place = stack.enter_context(bucket_folder(scheme, request)).location
+        registry = Registry(f"{place}/registry")
+        with pytest.raises(RegistryError):
+            registry.read()
+        registry.publish({"below/shop.desc": shop, "sources.yaml": SOURCES.encode()})
+        before = registry.fingerprint()
+        assert registry.fingerprint() == before
+        assert sorted(registry.read_files()) == ["below/shop.desc", "sources.yaml"]
+        assert len(registry.read().sources) == 3
+        # Of the same size, and in the same second.
+        registry.publish({"sources.yaml": SOURCES.replace("slow", "fast").encode()})
+        assert registry.fingerprint() != before
+        assert registry.read().groups() == ["default", "fast"]
+
+
+def test_a_bucket_that_is_not_there_is_a_fault_of_the_registry(request):
+    with (
+        bucket_folder("gs", request),
+        pytest.raises(RegistryError, match="gs://no-such-bucket/shop can't be used"),
+    ):
+        Registry("gs://no-such-bucket/shop").read_files()
 
 
 def test_the_fingerprint_and_the_version_change_with_the_files_and_only_then(registry, shop):
