@@ -156,7 +156,7 @@ def test_a_job_of_a_new_kind_is_created_run_listed_and_watched(service, reach, s
         ListRequest(where=succeeded), principal=READER
     )
     assert (found, token) == ([done], None)
-    assert service.list_active(principal=READER) == []
+    assert service.list_active(principal=READER) == ([], [])
     changes = service.watch(made.id, principal=READER)
     assert changes.shown == done
     assert [event.what for event in changes.events] == ["created", "PENDING -> RUNNING", "RUNNING -> SUCCEEDED"]
