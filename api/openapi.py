@@ -68,6 +68,24 @@ _SAME_EVERYWHERE: Final = {
     "what": "What happened, in a sentence.",
     "why": "The reason. Null without a reason.",
 }
+# In the order in which a reader meets them.
+_TAGS: Final = {
+    "service": "The service itself: whether it is ready, its metrics, and the audit log.",
+    "status": "What runs, what is wrong, what waits for a person, and who did what.",
+    "jobs": "Jobs of every kind: list, show, follow and steer them.",
+    "backfills": "Replays of archived messages.",
+    "queries": "Checks of queries before they run.",
+    "merges": "Merges of staging tables into reporting tables.",
+    "updates": "Updates of running streams.",
+    "streams": "Streams, and the releases that they run.",
+    "snapshots": "Snapshots of streams, and rollbacks to them.",
+    "manifests": "Schedules, rollouts and templates as text.",
+    "approvals": "Actions that wait for a second person.",
+    "topics": "Topics: their backups, their archived messages and their volumes.",
+    "sources": "Sources of the registry with their tables, and dead letters.",
+    "sessions": "Sign-in to the console, and sessions.",
+}
+_LICENSE: Final = {"name": "Apache 2.0", "identifier": "Apache-2.0"}
 _HEADERS: Final = {
     "401": {"WWW-Authenticate": {"description": "The scheme to authenticate with.", "schema": {"type": "string"}}},
     "429": {
@@ -86,6 +104,9 @@ def install_openapi(app: FastAPI) -> None:
     def openapi() -> dict[str, Any]:
         document = render()
         components = document["components"]
+        document["info"]["license"] = _LICENSE
+        document["servers"] = [{"url": "/", "description": "The service that has served this document."}]
+        document["tags"] = [{"name": name, "description": text} for name, text in _TAGS.items()]
         # No route answers with it as a model of its own: the framework would call it application/json.
         components["schemas"] |= problem_schemas()
         # The framework keeps the document: at the next call this has been done.
@@ -104,6 +125,9 @@ def install_openapi(app: FastAPI) -> None:
         _describe_common_fields(document)
         for unused in (_FOREIGN, "ValidationError"):
             components["schemas"].pop(unused, None)
+        for shape in components["schemas"].values():
+            for example in shape.get("examples", ()):
+                _restore_nulls(shape, example, components["schemas"])
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -127,6 +151,23 @@ def _describe_common_fields(document: Mapping[str, Any]) -> None:
     for name, found in (*fields, *parameters):
         if meaning := _SAME_EVERYWHERE.get(name):
             found.setdefault("description", meaning)
+
+
+def _restore_nulls(schema: Mapping[str, Any], example: Any, shapes: Mapping[str, Any]) -> None:
+    """Put the nulls back into an example, which the framework leaves out of the document."""
+    if "$ref" in schema:
+        schema = shapes[schema["$ref"].rpartition("/")[2]]
+    for each in schema.get("anyOf", ()):
+        _restore_nulls(each, example, shapes)
+    if isinstance(example, list):
+        for item in example:
+            _restore_nulls(schema.get("items", {}), item, shapes)
+    elif isinstance(example, dict):
+        for name, part in schema.get("properties", {}).items():
+            if name in example:
+                _restore_nulls(part, example[name], shapes)
+            elif name in schema.get("required", ()):
+                example[name] = None
 
 
 def _complete(path: str, operation: dict[str, Any]) -> None:

@@ -89,7 +89,7 @@ class RollbackOut(BaseModel):
     """A rollback of a stream to a snapshot."""
 
     # Read from a rollback, or from its own JSON.
-    model_config = ConfigDict(populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True, json_schema_serialization_defaults_required=True)
 
     id: str = Field(description="The rollback's id, which begins with `rs_`.")
     kind: Literal["restore"] = Field(default="restore", description="The kind of the job.")

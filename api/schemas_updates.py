@@ -119,7 +119,7 @@ class UpdateOut(BaseModel):
     """An update of a stream. A null field is not known yet."""
 
     # Read from an update, or from its own JSON.
-    model_config = ConfigDict(populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True, json_schema_serialization_defaults_required=True)
 
     id: str = Field(
         description="The update's id, which begins with `up_`, or with `ro_` if a manifest asked for it."

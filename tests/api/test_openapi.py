@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pyarrow as pa
 import pytest
 import requests
@@ -87,6 +88,17 @@ def test_a_version_s_etag_is_documented_where_the_resource_has_one_alone() -> No
         schema = response["content"]["application/json"]["schema"]
         for shape in shapes_of(schema):
             assert "etag" in shape["properties"], (operation, status)
+
+
+def test_every_example_is_what_its_shape_says() -> None:
+    shapes = DOCUMENT["components"]["schemas"]
+    given = {name: shape["examples"] for name, shape in shapes.items() if "examples" in shape}
+    assert {"BackfillOut", "MergeOut", "BackfillCreate"} <= set(given)
+    for name, examples in given.items():
+        whole = {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}
+        validator = jsonschema_rs.validator_for(whole)
+        wrong = [str(error.message) for example in examples for error in validator.iter_errors(example)]
+        assert wrong == [], name
 
 
 def shapes_of(schema: dict[str, Any]) -> list[dict[str, Any]]:

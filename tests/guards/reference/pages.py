@@ -12,6 +12,7 @@ from tests.guards.reference.http import render_http
 from tests.guards.reference.manifests import render_manifest_fields
 from tests.guards.reference.markdown import ROOT
 from tests.guards.reference.monitoring import render_alerts, render_metrics
+from tests.guards.reference.openapi import render_openapi
 from tests.guards.reference.settings import render_settings
 
 FOLDER: Final[Path] = ROOT / "docs" / "reference"
@@ -23,6 +24,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "http.md": render_http,
     "manifest-fields.md": render_manifest_fields,
     "metrics.md": render_metrics,
+    "openapi.json": render_openapi,
     "settings.md": render_settings,
     "sql-functions.md": render_functions,
 }
