@@ -9,10 +9,18 @@ from cli.api import open_api
 from cli.jobs import print_log, print_page
 from cli.kinds import KINDS
 from cli.moments import parse_moment
-from cli.options import DEFAULT_TAIL_BYTES, FollowOption, JsonOption, ObjectArgument, PageTokenOption, TailOption
+from cli.options import (
+    DEFAULT_TAIL_BYTES,
+    FollowOption,
+    JsonOption,
+    ObjectArgument,
+    OutputOption,
+    PageTokenOption,
+    TailOption,
+)
 from cli.parameters import parse_label
 from cli.stream import history_lines
-from cli.terminal import print_found, render_table
+from cli.terminal import Output, print_as, print_found, render_table
 from model.errors import InputError
 
 _RATES: Final = ("published", "rate_messages_per_second", "rate_limit_messages_per_second")
@@ -54,6 +62,7 @@ def get(
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, max=1000, help="List at most N entries.")] = None,
     page_token: PageTokenOption = None,
+    output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List objects of one kind, newest first. To list jobs of all kinds: refeed get jobs."""
@@ -77,16 +86,26 @@ def get(
     wanted: Mapping[str, Any] = {name: value for name, (_, value) in given.items() if value}
     with open_api() as api:
         page = wanted_kind.fetch(api, wanted)
-    print_page(page, wanted_kind.table, as_json=as_json, since=begin)
+    if as_json:
+        output = Output.JSON
+    if output is None:
+        print_page(page, wanted_kind.table, as_json=False, since=begin)
+    else:
+        print_as(output, page, map(wanted_kind.name_of, page[wanted_kind.plural]))
 
 
-def describe(name: ObjectArgument, as_json: JsonOption = False) -> None:
+def describe(name: ObjectArgument, output: OutputOption = None, as_json: JsonOption = False) -> None:
     """Show everything about one object, and the command to run next."""
     with open_api() as api:
         kind, object_id = KINDS.find(api, name, "describe")
         assert kind.read is not None
         found = kind.read(api, object_id)
-    kind.show(found, as_json=as_json, whole=True)
+    if as_json:
+        output = Output.JSON
+    if output is None:
+        kind.show(found, as_json=False, whole=True)
+    else:
+        print_as(output, found, [kind.name_of(found)])
 
 
 def watch(name: ObjectArgument, as_json: JsonOption = False) -> None:

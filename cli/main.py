@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
 
@@ -55,6 +56,8 @@ from model.errors import InputError, OutputUnwritableError, RefeedError, Storage
 from model.process import raise_file_limit
 
 _NAME: Final = "refeed"
+# The ways to ask for JSON; errors are JSON then, too.
+_JSON: Final = frozenset({"--json", "-o json", "-ojson", "--output json", "--output=json"})
 
 app = typer.Typer(
     name=_NAME,
@@ -161,7 +164,8 @@ def main() -> None:
     """Run ``refeed``; the exit code is one of :class:`cli.terminal.ExitCode`."""
     open_closed_streams()
     raise_file_limit()
-    is_json = "--json" in sys.argv[1:]
+    words = sys.argv[1:]
+    is_json = not _JSON.isdisjoint((*words, *map(" ".join, pairwise(words))))
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A letter that the terminal's encoding lacks must not end a command that has done its work.
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -65,6 +65,11 @@ class ObjectKind:
         whole_lines = self.whole_lines or self._lines_with_next
         print_found(found, whole_lines if whole else self.lines or self.table, as_json=as_json)
 
+    def name_of(self, found: Mapping[str, Any]) -> str:
+        """Return how commands name an object that was found."""
+        kind = found["kind"] if self.name == "job" else self.name
+        return f"{kind}/{found.get('id') or found.get('name') or found['topic']}"
+
     def finish(self, api: "RefeedApi", found: dict[str, Any], *, watch: bool, as_json: bool) -> None:
         """Print an object; with ``watch`` once it has ended.
 

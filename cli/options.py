@@ -4,6 +4,8 @@ from typing import Annotated, Final
 
 import typer
 
+from cli.terminal import Output
+
 _USUAL: Final = "2 wrong usage; 3 the API does not answer; 4 the API refused the call; 130 interrupted."
 EXIT_CODES: Final = f"Exit codes: 0 done; {_USUAL}"
 WATCH_EXIT_CODES: Final = f"Exit codes: 0 done; 1 the watched job FAILED or was CANCELLED; {_USUAL}"
@@ -17,6 +19,15 @@ DEFAULT_TAIL_BYTES: Final = 100_000
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 JsonObjectOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 JsonArrayOption = Annotated[bool, typer.Option("--json", help="Print one JSON array.")]
+OutputOption = Annotated[
+    Output | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Print JSON, YAML, or one KIND/NAME in each line, which other commands take.",
+        show_default=False,
+    ),
+]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Watch it until it has ended.")]
 ObjectArgument = Annotated[

@@ -5,7 +5,7 @@ import os
 import sys
 from codecs import lookup
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -41,6 +41,14 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 3
     REFUSED = 4
     INTERRUPTED = 130
+
+
+class Output(StrEnum):
+    """A form of what was found; ``--json`` is JSON everywhere."""
+
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
 
 
 # What a command was asked for goes to stdout, what a person watches meanwhile to stderr: a pipe gets the first.
@@ -131,6 +139,19 @@ def print_found(found: Found, lines: Callable[[Found], Iterable[str]], *, as_jso
         return
     for line in lines(found):
         out.print(line)
+
+
+def print_as(output: Output, found: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Print what was found in a form for programs; ``names`` are those of its objects."""
+    if output is Output.JSON:
+        print_json(found)
+    elif output is Output.NAME:
+        for name in names:
+            out.print(name)
+    else:
+        import yaml
+
+        out.print(yaml.safe_dump(found, allow_unicode=True, sort_keys=False), end="")
 
 
 def confirm(question: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 
 from cli.guesses import GUESSES
 from cli.kinds import KINDS
@@ -153,3 +154,27 @@ def test_a_job_is_watched_until_it_has_ended_and_tried_again_where_it_failed() -
     assert merge.next is not None
     said = [merge.next({"id": "mg_1", "state": state}) for state in ("RUNNING", "FAILED", "SUCCEEDED")]
     assert said == ["refeed watch mg_1", "refeed retry mg_1", "refeed logs mg_1"]
+
+
+def test_names_that_are_listed_are_names_that_commands_take(refeed: Refeed, calls: list[Any]) -> None:
+    names = refeed("get", "jobs", "-o", "name").out.splitlines()
+    assert names == [f"merge/{SECOND}", f"merge/{FIRST}", "backfill/bf_01M7Z1H20HKNZ6PGKRYCX6J212"]
+    for name in names:
+        assert refeed("cancel", name).code == 0
+    assert [job_id for what, job_id in calls if what == "cancel"] == [each.split("/")[1] for each in names]
+    assert refeed("get", "merges", "-oname").out.splitlines() == names[:2]
+
+
+@pytest.mark.parametrize("words", [("--json",), ("-o", "json"), ("-ojson",), ("--output=json",)])
+def test_json_is_the_same_however_it_is_asked_for_and_so_are_errors(
+    refeed: Refeed, calls: list[Any], words: tuple[str, ...]
+) -> None:
+    assert [each["id"] for each in json.loads(refeed("get", "merges", *words).out)["merges"]] == [SECOND, FIRST]
+    assert json.loads(refeed("get", "strems", *words).err)["code"] == "input_invalid"
+    assert calls == [("list", {"kind": "merge"})]
+
+
+def test_yaml_is_the_same_values(refeed: Refeed, calls: list[Any]) -> None:
+    found = refeed("get", "jobs", "--output", "yaml").out
+    assert yaml.safe_load(found) == json.loads(refeed("get", "jobs", "--json").out)
+    assert calls
