@@ -15,7 +15,7 @@ from backfill.steer.service import BackfillService
 from inventory.service import Inventory
 from jobs.collection import JobCollection
 from jobs.reader import JobView
-from model.errors import JobChangedError, RefeedError, StreamChangedError
+from model.errors import JobChangedError, ManifestChangedError, RefeedError, StreamChangedError
 from model.principal import Principal
 from rollout.approvals import ApprovalService
 from rollout.checking import CheckService
@@ -135,6 +135,7 @@ BackfillId = Annotated[
 Stopping = Annotated[Callable[[], bool], Depends(stopping_of)]
 ExpectedVersions = Annotated[frozenset[int] | None, Depends(expected_versions(JobChangedError))]
 ExpectedStreamVersions = Annotated[frozenset[int] | None, Depends(expected_versions(StreamChangedError))]
+ExpectedManifestVersions = Annotated[frozenset[int] | None, Depends(expected_versions(ManifestChangedError))]
 StreamName = Annotated[str, Path(description="The stream's name.", examples=["backup"], max_length=300)]
 IdempotencyKey = Annotated[
     str | None,

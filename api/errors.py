@@ -55,7 +55,7 @@ STATUSES: Final[Mapping[type[errors.RefeedError], HTTPStatus]] = {
     errors.EnvironmentFailedError: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.ManifestInvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.ManifestNotFoundError: HTTPStatus.NOT_FOUND,
-    errors.ManifestChangedError: HTTPStatus.CONFLICT,
+    errors.ManifestChangedError: HTTPStatus.PRECONDITION_FAILED,
     errors.ManifestOwnedError: HTTPStatus.CONFLICT,
     errors.ApprovalNotFoundError: HTTPStatus.NOT_FOUND,
     errors.ApprovalStateError: HTTPStatus.CONFLICT,

@@ -2,9 +2,17 @@
 
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from api.answers import Caller, IdempotencyKey, problems, service_of
+from api.answers import (
+    CHANGED,
+    Caller,
+    ExpectedManifestVersions,
+    IdempotencyKey,
+    problems,
+    service_of,
+    versioned,
+)
 from api.schemas_manifests import (
     AppliedOut,
     ManifestOut,
@@ -17,7 +25,7 @@ from api.schemas_manifests import (
     SchedulesOut,
 )
 from api.state import services_of
-from rollout.manifests.service import ManifestService
+from rollout.manifests.service import ManifestService, Schedule
 
 router: Final = APIRouter(tags=["manifests"])
 _NO_SUCH: Final = "There is no such manifest."
@@ -25,10 +33,10 @@ _NO_PLACE: Final = "There is no such manifest, or the rollout's stream or releas
 _NO_SCHEDULE: Final = "There is no such schedule."
 _FAULTS: Final = "The manifest has faults. `errors` lists all faults, with line and column."
 _TAKEN: Final = (
-    "The name belongs to another owner, or the manifest has changed since the plan. The status is also 409 if "
-    "a rollout of the manifest has not ended, or if the stream's release or options differ from the rollout's "
-    "`from`."
+    "The name belongs to another owner. The status is also 409 if a rollout of the manifest has not ended, or if "
+    "the stream's release or options differ from the rollout's `from`."
 )
+_PLAN_CHANGED: Final = "The manifest has changed since the plan, or since you read the ETag in If-Match."
 _BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
@@ -79,11 +87,13 @@ def list_manifests(request: Request, manifests: OpenManifests, caller: Caller) -
     "/manifests/{name}",
     operation_id="getManifest",
     response_model=ManifestOut,
-    responses=problems(s404=_NO_SUCH, s422="The name is not valid."),
+    responses=versioned(s404=_NO_SUCH, s422="The name is not valid."),
 )
-def get_manifest(name: ManifestName, manifests: OpenManifests, caller: Caller) -> Any:
+def get_manifest(name: ManifestName, response: Response, manifests: OpenManifests, caller: Caller) -> Any:
     """Show an applied manifest."""
-    return manifests.get(name, principal=caller)
+    found = manifests.get(name, principal=caller)
+    response.headers["ETag"] = found.etag
+    return found
 
 
 @router.post(
@@ -115,14 +125,20 @@ def plan_manifest(
     "/manifests/{name}",
     operation_id="applyManifest",
     response_model=AppliedOut,
-    responses=problems(s404=_NO_PLACE, s409=_TAKEN, s422=_FAULTS),
+    responses=problems(s404=_NO_PLACE, s409=_TAKEN, s412=_PLAN_CHANGED, s422=_FAULTS),
     openapi_extra=_BODY,
 )
 def apply_manifest(
-    name: ManifestName, body: Body, manifests: OpenManifests, caller: Caller, *, plan: PlanHash = None
+    name: ManifestName,
+    body: Body,
+    manifests: OpenManifests,
+    caller: Caller,
+    versions: ExpectedManifestVersions,
+    *,
+    plan: PlanHash = None,
 ) -> Any:
     """Apply a manifest: create or change its schedule, or begin its rollout."""
-    record, planned = manifests.apply(name, body, principal=caller, plan_hash=plan)
+    record, planned = manifests.apply(name, body, principal=caller, plan_hash=plan, versions=versions)
     return {
         "manifest": record,
         "plan": planned,
@@ -134,22 +150,29 @@ def apply_manifest(
     "/manifests/{name}",
     operation_id="removeManifest",
     response_model=ManifestOut,
-    responses=problems(s404=_NO_SUCH, s409=_TAKEN, s422="The name is not valid."),
+    responses=problems(s404=_NO_SUCH, s409=_TAKEN, s412=_PLAN_CHANGED, s422="The name is not valid."),
 )
-def remove_manifest(name: ManifestName, manifests: OpenManifests, caller: Caller, *, plan: PlanHash = None) -> Any:
+def remove_manifest(
+    name: ManifestName,
+    manifests: OpenManifests,
+    caller: Caller,
+    versions: ExpectedManifestVersions,
+    *,
+    plan: PlanHash = None,
+) -> Any:
     """Remove a manifest. Running jobs continue, and streams do not change.
 
     An uploaded manifest can be removed after its file was deleted, or while no replica watches its folder or
     bucket.
     """
-    return manifests.remove(name, principal=caller, plan_hash=plan)
+    return manifests.remove(name, principal=caller, plan_hash=plan, versions=versions)
 
 
 @router.post(
     "/manifests:prune",
     operation_id="pruneManifests",
     response_model=PruneOut,
-    responses=problems(s404=_NO_SUCH, s409=_TAKEN, s422="The body is not valid."),
+    responses=problems(s404=_NO_SUCH, s409=_TAKEN, s412=_PLAN_CHANGED, s422="The body is not valid."),
 )
 def prune_manifests(body: PruneRequest, manifests: OpenManifests, caller: Caller) -> Any:
     """Remove all manifests that callers of the API have applied and that `keep` does not name.
@@ -170,47 +193,70 @@ def list_schedules(manifests: OpenManifests, caller: Caller) -> Any:
     "/schedules/{name}",
     operation_id="getSchedule",
     response_model=ScheduleOut,
-    responses=problems(s404=_NO_SCHEDULE, s422="The name is not valid."),
+    responses=versioned(s404=_NO_SCHEDULE, s422="The name is not valid."),
 )
-def get_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -> Any:
+def get_schedule(name: ManifestName, response: Response, manifests: OpenManifests, caller: Caller) -> Any:
     """Show a schedule, with the times of its next runs and with its last runs."""
-    return manifests.get_schedule(name, principal=caller)
+    return _shown(manifests.get_schedule(name, principal=caller), response)
 
 
 @router.post(
     "/schedules/{name}:pause",
     operation_id="pauseSchedule",
     response_model=ScheduleOut,
-    responses=problems(s404=_NO_SCHEDULE, s422="The name is not valid."),
+    responses=versioned(s404=_NO_SCHEDULE, s412=CHANGED, s422="The name is not valid."),
 )
-def pause_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -> Any:
+def pause_schedule(
+    name: ManifestName,
+    response: Response,
+    manifests: OpenManifests,
+    caller: Caller,
+    versions: ExpectedManifestVersions,
+) -> Any:
     """Pause a schedule. A paused schedule starts no jobs. Running jobs continue."""
-    return manifests.pause(name, principal=caller)
+    return _shown(manifests.pause(name, principal=caller, versions=versions), response)
 
 
 @router.post(
     "/schedules/{name}:run",
     operation_id="runSchedule",
     response_model=ScheduleRunOut,
-    responses=problems(s404=_NO_SCHEDULE, s422="The name is not valid."),
+    responses=problems(s404=_NO_SCHEDULE, s412=CHANGED, s422="The name is not valid."),
 )
 def run_schedule(
-    name: ManifestName, manifests: OpenManifests, caller: Caller, *, idempotency_key: IdempotencyKey = None
+    name: ManifestName,
+    manifests: OpenManifests,
+    caller: Caller,
+    versions: ExpectedManifestVersions,
+    *,
+    idempotency_key: IdempotencyKey = None,
 ) -> Any:
     """Run a schedule's job now, for the newest slot that has ended. The caller is the creator of the job.
 
     If the previous run has not ended, the schedule's `overlap` decides whether the run waits or is skipped. The
     call also runs a paused schedule.
     """
-    return manifests.run(name, principal=caller, idempotency_key=idempotency_key)
+    return manifests.run(name, principal=caller, idempotency_key=idempotency_key, versions=versions)
 
 
 @router.post(
     "/schedules/{name}:resume",
     operation_id="resumeSchedule",
     response_model=ScheduleOut,
-    responses=problems(s404=_NO_SCHEDULE, s422="The name is not valid."),
+    responses=versioned(s404=_NO_SCHEDULE, s412=CHANGED, s422="The name is not valid."),
 )
-def resume_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -> Any:
+def resume_schedule(
+    name: ManifestName,
+    response: Response,
+    manifests: OpenManifests,
+    caller: Caller,
+    versions: ExpectedManifestVersions,
+) -> Any:
     """Resume a schedule. Runs that were due during the pause are skipped."""
-    return manifests.resume(name, principal=caller)
+    return _shown(manifests.resume(name, principal=caller, versions=versions), response)
+
+
+def _shown(found: Schedule, response: Response) -> Schedule:
+    """Return the schedule as the answer's body, its version as the answer's ETag."""
+    response.headers["ETag"] = found.record.etag
+    return found

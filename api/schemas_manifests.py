@@ -19,6 +19,7 @@ class ManifestOut(BaseModel):
         description='The owner of the name: api, REFEED_MERGE_AT, or "upload:" and a folder or bucket.'
     )
     version: int = Field(description="The version of the manifest. Later versions have higher numbers.")
+    etag: str
     applied_by: str
     created_at: datetime
     changed_at: datetime
@@ -158,6 +159,7 @@ class ScheduleOut(BaseModel):
     )
     applied_by: str = Field(validation_alias=AliasPath("record", "applied_by"))
     changed_at: datetime = Field(validation_alias=AliasPath("record", "changed_at"))
+    etag: str = Field(validation_alias=AliasPath("record", "etag"))
     next_slots: list[datetime] = Field(description="The times of the next runs.")
     runs: list[ScheduleRunOut] = Field(description="The last runs.")
 

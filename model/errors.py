@@ -304,7 +304,7 @@ class ManifestNotFoundError(RefeedError, code="manifest_not_found"):
 
 
 class ManifestChangedError(RefeedError, code="manifest_changed"):
-    """The manifest has changed since it was planned."""
+    """The manifest has changed since it was read or planned."""
 
 
 class ManifestOwnedError(RefeedError, code="manifest_owned"):

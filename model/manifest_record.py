@@ -50,6 +50,11 @@ class ManifestRecord:
     paused: str | None = None
     removed_at: datetime | None = None
 
+    @property
+    def etag(self) -> str:
+        """The version, as If-Match takes it."""
+        return f'"{self.version}"'
+
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRun:

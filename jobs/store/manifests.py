@@ -182,17 +182,21 @@ class Manifests:
             append_event(connection, MANIFEST, name, removed, now, actor=actor or source, what="removed")
             return record
 
-    def pause_schedule(self, name: str, why: str | None, *, actor: str | None = None) -> ManifestRecord:
+    def pause_schedule(
+        self, name: str, why: str | None, *, actor: str | None = None, expected_version: int | None = None
+    ) -> ManifestRecord:
         """Pause a schedule for a reason, or resume it with None; resuming makes no slot due that is past.
 
         ``actor`` is who wanted that, without one the schedule itself.
 
         Raises:
             ManifestNotFoundError: there is none.
+            ManifestChangedError: it is at another version.
         """
         with self._database.write("manifests") as connection:
             now = self._database.now(connection)
             record = read_row(ManifestRecord, _get_living(connection, name, for_update=True))
+            _check_version(name, record, expected_version)
             if (record.paused is None) == (why is None):
                 return record
             # A clock that was set back must not bring slots again.
@@ -364,7 +368,7 @@ def _owned(record: ManifestRecord) -> ManifestOwnedError:
 def _check_version(name: str, record: ManifestRecord | None, expected: int | None) -> None:
     version = 0 if record is None else record.version
     if expected is not None and version != expected:
-        raise ManifestChangedError(f"{name} has changed since you made the plan. Plan again.", name=name)
+        raise ManifestChangedError(f"{name} has changed since you read it or made the plan.", name=name)
 
 
 def _add_runs(connection: Connection, name: str, now: datetime, settled: Settlement, **given: str | None) -> None:

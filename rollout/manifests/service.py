@@ -10,6 +10,7 @@ import structlog
 
 from jobs.inbox_items import FAILURE_DAYS, InboxItem
 from jobs.store import JobStore
+from jobs.versions import Versions
 from model.errors import (
     ManifestChangedError,
     ManifestInvalidError,
@@ -128,6 +129,7 @@ class ManifestService:
         *,
         principal: Principal,
         plan_hash: str | None = None,
+        versions: Versions = None,
         source: str = API,
         holder: str | None = None,
     ) -> tuple[ManifestRecord, ManifestPlan]:
@@ -139,7 +141,7 @@ class ManifestService:
         Raises:
             ManifestInvalidError: it has faults; all of them are in the details.
             ManifestOwnedError: the name belongs to another source.
-            ManifestChangedError: ``plan_hash`` stands for something else.
+            ManifestChangedError: ``plan_hash`` stands for something else, or it is at none of ``versions``.
             LeaseLostError: ``holder`` does not watch the source any more.
             UpdateInProgressError: a rollout of it has not ended.
             RefeedError: a rollout can't begin, as :meth:`RolloutService.prepare`, or something else runs.
@@ -154,11 +156,14 @@ class ManifestService:
             require_scope(manifest.spec.job.kind, request, principal)
         plan = self._plan(name, manifest, before, principal)
         _check_hash(plan, plan_hash)
+        _check_versions(name, before, versions)
         plan = self._check_query(manifest, content, plan)
         new = self._prepare(manifest, plan)
         return self._put(manifest, principal, source, plan.version, holder, rollout=new), plan
 
-    def remove(self, name: str, *, principal: Principal, plan_hash: str | None = None) -> ManifestRecord:
+    def remove(
+        self, name: str, *, principal: Principal, plan_hash: str | None = None, versions: Versions = None
+    ) -> ManifestRecord:
         """Remove a manifest; of a schedule, what runs ends by itself, and what has not begun never does.
 
         Of a rollout nothing that runs changes. One that came by upload can be removed once its file has gone, or
@@ -166,7 +171,7 @@ class ManifestService:
 
         Raises:
             ManifestOwnedError: the name belongs to another source.
-            ManifestChangedError: ``plan_hash`` stands for something else.
+            ManifestChangedError: ``plan_hash`` stands for something else, or it is at none of ``versions``.
             UpdateInProgressError: a rollout of it has not ended.
         """
         principal.require_any(*_SCOPES.values())
@@ -174,6 +179,7 @@ class ManifestService:
         principal.require(_SCOPES[record.kind])
         plan = self._plan(name, None, record, principal)
         _check_hash(plan, plan_hash)
+        _check_versions(name, record, versions)
         removed = self._store.remove_manifest(
             name, source=API, actor=principal.name, expected_version=plan.version
         )
@@ -235,20 +241,28 @@ class ManifestService:
         living = {record.name for record in self._store.list_manifests(kind=schedule.KIND)} if runs else set()
         return [_unstarted_item(run) for run in runs if run.schedule in living]
 
-    def pause(self, name: str, *, principal: Principal) -> Schedule:
-        """Let no slot of the schedule be due until :meth:`resume`; what runs goes on."""
-        principal.require(SCHEDULES_APPLY)
-        self._get_schedule(name)
-        why = f"{principal.name} paused it."
-        return self._show(self._store.pause_schedule(name, why, actor=principal.name))
+    def pause(self, name: str, *, principal: Principal, versions: Versions = None) -> Schedule:
+        """Let no slot of the schedule be due until :meth:`resume`; what runs goes on.
 
-    def resume(self, name: str, *, principal: Principal) -> Schedule:
+        Raises:
+            ManifestChangedError: it is at none of ``versions``; so :meth:`resume` and :meth:`run`.
+        """
+        return self._pause(name, f"{principal.name} paused it.", principal, versions)
+
+    def resume(self, name: str, *, principal: Principal, versions: Versions = None) -> Schedule:
         """Let slots be due from now on; those of the pause are not made up for."""
-        principal.require(SCHEDULES_APPLY)
-        self._get_schedule(name)
-        return self._show(self._store.pause_schedule(name, None, actor=principal.name))
+        return self._pause(name, None, principal, versions)
 
-    def run(self, name: str, *, principal: Principal, idempotency_key: str | None = None) -> ScheduleRun:
+    def _pause(self, name: str, why: str | None, principal: Principal, versions: Versions) -> Schedule:
+        principal.require(SCHEDULES_APPLY)
+        record = self._get_schedule(name)
+        _check_versions(name, record, versions)
+        expected = None if versions is None else record.version
+        return self._show(self._store.pause_schedule(name, why, actor=principal.name, expected_version=expected))
+
+    def run(
+        self, name: str, *, principal: Principal, idempotency_key: str | None = None, versions: Versions = None
+    ) -> ScheduleRun:
         """Run the schedule's job now, as ``principal`` and for the newest slot that has ended.
 
         A paused one runs too. Beside a run that has not ended the overlap decides as about a slot. The same key
@@ -261,6 +275,7 @@ class ManifestService:
         self._get_schedule(name)
 
         def choose(record: ManifestRecord, now: datetime, living: Sequence[ScheduleRun]) -> Settlement:
+            _check_versions(name, record, versions)
             spec = read_schedule(record.document)
             require_scope(spec.job.kind, spec.job.model_dump(mode="json")["request"], principal)
             return settle_now(spec, now, living, principal)
@@ -436,6 +451,11 @@ def _nightly_merge(at: time) -> Manifest:
         "overlap": "queue",
     }
     return Manifest(document, read_spec(document))
+
+
+def _check_versions(name: str, record: ManifestRecord | None, versions: Versions) -> None:
+    if versions is not None and (record is None or record.version not in versions):
+        raise ManifestChangedError(f"{name} has changed since you read it.", name=name)
 
 
 def _check_hash(plan: ManifestPlan, given: str | None) -> None:

@@ -90,6 +90,33 @@ def test_a_version_s_etag_is_documented_where_the_resource_has_one_alone() -> No
             assert "etag" in shape["properties"], (operation, status)
 
 
+# Actions about a version of nothing: they create, only look, or decide about what was asked for by its id.
+NO_CHANGES = {"createSnapshot", "launchTemplate", "checkStream", "planManifest", "attachTopic", "detachTopic"}
+NO_CHANGES |= {"approveApproval", "rejectApproval", "deleteSnapshot"}
+# They answer 201 or 202 for a place of their own, or for what is asked of something that is there.
+NO_CREATES = {"openSession", "startSignIn", "completeSignIn", "drainStream", "cancelStream", "deleteSnapshot"}
+
+
+def test_each_change_takes_the_version_and_each_create_a_key() -> None:
+    names = {"change": set(), "create": set()}
+    lacks: set[tuple[str, str]] = set()
+    for path, methods in DOCUMENT["paths"].items():
+        for method, operation in methods.items():
+            if method == "get":
+                continue
+            name = operation["operationId"]
+            taken = {each["name"].lower() for each in operation.get("parameters", ())}
+            if "{" in path and name not in NO_CHANGES:
+                names["change"].add(name)
+                lacks |= set() if "if-match" in taken and "412" in operation["responses"] else {("If-Match", name)}
+            if {"201", "202"} & set(operation["responses"]) and name not in NO_CREATES:
+                names["create"].add(name)
+                lacks |= set() if "idempotency-key" in taken else {("Idempotency-Key", name)}
+    assert lacks == set()
+    assert {"changeJob", "changeStream", "pauseSchedule", "applyManifest"} <= names["change"]
+    assert {"createBackfill", "createMerge", "launchStream", "createSnapshot"} <= names["create"]
+
+
 def test_every_example_is_what_its_shape_says() -> None:
     shapes = DOCUMENT["components"]["schemas"]
     given = {name: shape["examples"] for name, shape in shapes.items() if "examples" in shape}

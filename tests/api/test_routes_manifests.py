@@ -163,7 +163,7 @@ def test_a_manifest_is_planned_applied_changed_and_removed(api, client):
     assert applied["fields"] == {"version": 2, "changes": changed["plan"]["differences"]}
     assert first["fields"] == {"version": 1}
     stale = put(api, MERGE, plan=planned["hash"])
-    assert (stale.status_code, stale.json()["code"]) == (409, "manifest_changed")
+    assert (stale.status_code, stale.json()["code"]) == (412, "manifest_changed")
     shown = client.get("/schedules/merges").json()
     assert [slot[11:] for slot in shown["next_slots"]] == ["00:20:00Z"] * 5
     assert (shown["paused"], shown["runs"]) == (None, [])
@@ -475,7 +475,7 @@ def test_pruning_removes_what_callers_applied_and_the_files_do_not_have_all_or_n
     keep = {"keep": ["two"], "plan": planned["hash"]}
     put(api, MERGE.replace("merges", "one").replace("15 0", "16 0"))
     answer = client.post("/manifests:prune", json=keep)
-    assert (answer.status_code, answer.json()["code"]) == (409, "manifest_changed")
+    assert (answer.status_code, answer.json()["code"]) == (412, "manifest_changed")
     keep["plan"] = client.post("/manifests:prune", json={"keep": ["two"]}).json()["hash"]
     with monkeypatch.context() as patched:
         remove = JobStore.remove_manifest
@@ -496,6 +496,33 @@ def test_pruning_removes_what_callers_applied_and_the_files_do_not_have_all_or_n
 def _stumble(name: str) -> None:
     if name == "three":
         raise UpdateInProgressError("A rollout of it runs.")
+
+
+def test_a_manifest_and_its_schedule_change_only_at_a_version_that_the_caller_names(api, client):
+    put(api, MERGE)
+    read = client.get("/schedules/merges")
+    assert read.headers["ETag"] == read.json()["etag"] == client.get("/manifests/merges").headers["ETag"]
+    stale = {"If-Match": read.headers["ETag"]}
+    paused = client.post("/schedules/merges:pause", headers=stale)
+    assert (paused.status_code, paused.headers["ETag"]) == (200, paused.json()["etag"])
+    assert paused.headers["ETag"] != read.headers["ETag"]
+    changed = MERGE.replace("15 0", "20 0")
+    for method, path, content in (
+        ("POST", "/schedules/merges:pause", ""),
+        ("POST", "/schedules/merges:resume", ""),
+        ("POST", "/schedules/merges:run", ""),
+        ("PUT", "/manifests/merges", changed),
+        ("DELETE", "/manifests/merges", ""),
+    ):
+        refused = client.request(method, path, content=content, headers=stale)
+        assert (refused.status_code, refused.json()["code"]) == (412, "manifest_changed"), path
+    assert client.get("/schedules/merges").json() == paused.json()
+    assert client.get("/schedules/merges").json()["runs"] == []
+    newest = {"If-Match": paused.headers["ETag"]}
+    applied = client.put("/manifests/merges", content=changed, headers=newest).json()["manifest"]
+    assert client.delete("/manifests/merges", headers={"If-Match": applied["etag"]}).status_code == 200
+    free = client.put("/manifests/merges", content=MERGE, headers=newest)
+    assert free.status_code == 412, "a name that is free is at no version"
 
 
 def test_the_terminal_prunes_after_it_has_shown_what_and_asked(api, refeed, tmp_path, monkeypatch):
