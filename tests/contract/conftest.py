@@ -42,7 +42,7 @@ def insert(store: JobStore) -> Callable[..., str]:
 
 
 @pytest.fixture(
-    params=["lake", *(pytest.param(each, marks=pytest.mark.cloud) for each in ("s3", "gs", "bigquery"))]
+    params=["lake", *(pytest.param(each, marks=pytest.mark.cloud) for each in ("gs", "bigquery"))]
 )
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator["Shop"]:
     """Return a source with its tables, once in each warehouse."""
