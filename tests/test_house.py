@@ -6,6 +6,7 @@ import tarfile
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.metadata import requires, version
 from itertools import product
 from pathlib import Path
@@ -65,6 +66,7 @@ def variables_in_example() -> set[str]:
     return set(re.findall(r"^# ([A-Z][A-Z0-9_]+)=", text, re.MULTILINE))
 
 
+@cache
 def variables_in_code() -> set[str]:
     """Every string constant that looks like a variable of ours."""
     found: set[str] = set()

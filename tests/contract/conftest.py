@@ -41,9 +41,7 @@ def insert(store: JobStore) -> Callable[..., str]:
     return insert
 
 
-@pytest.fixture(
-    params=["lake", *(pytest.param(each, marks=pytest.mark.cloud) for each in ("gs", "bigquery"))]
-)
+@pytest.fixture(params=["lake", *(pytest.param(each, marks=pytest.mark.cloud) for each in ("gs", "bigquery"))])
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator["Shop"]:
     """Return a source with its tables, once in each warehouse."""
     # They import what no job store needs.

@@ -15,25 +15,24 @@ with leaving_without_server(sys.argv[1]):
 """
 
 
-def start_driver(remote: str, seconds: float) -> subprocess.Popen[str]:
+def start_driver(server: socket.socket, seconds: float) -> subprocess.Popen[str]:
+    remote = f"sc://127.0.0.1:{server.getsockname()[1]}"
     command = [sys.executable, "-c", DRIVER, remote, str(seconds)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 def test_a_driver_ends_when_nobody_listens_at_its_server_any_more_and_not_while_somebody_does():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        remote = f"sc://127.0.0.1:{server.getsockname()[1]}"
-        answering = threading.Thread(target=accept_all, args=(server,), daemon=True)
-        answering.start()
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as gone:
+        for each in (server, gone):
+            threading.Thread(target=accept_all, args=(each,), daemon=True).start()
         # Three looks a second apart see it there.
-        with start_driver(remote, 4.0) as lucky:
-            assert lucky.wait(60) == 0
-        with start_driver(remote, 120.0) as driver:
+        with start_driver(server, 4.0) as lucky, start_driver(gone, 120.0) as driver:
             assert driver.stdout is not None
             assert driver.stdout.readline() == "watching\n"
-            server.shutdown(socket.SHUT_RDWR)
-            server.close()
+            gone.shutdown(socket.SHUT_RDWR)
+            gone.close()
             assert driver.wait(60) == GONE_EXIT_CODE
+            assert lucky.wait(60) == 0
 
 
 def accept_all(server: socket.socket) -> None:
