@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from cli.api import open_api
+from cli.completion import name_argument
 from cli.moments import UNKNOWN, FromOption, ToOption, parse_moment, render_count, render_minute, render_seconds
 from cli.objects import ObjectKind
 from cli.options import JsonOption
@@ -22,7 +23,7 @@ _WIDTHS: Final = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "d
 # The most steps of the next smaller kind that people look at in a terminal.
 _MOST_STEPS: Final = 1440
 
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's id.", show_default=False)]
+TopicArgument = Annotated[str, name_argument("topic", "id", "TOPIC")]
 Step = Literal["minute", "hour", "day"]
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from cli.api import open_api
+from cli.completion import complete_lists
 from cli.jobs import print_log, print_page
 from cli.kinds import KINDS
 from cli.moments import parse_moment
@@ -33,6 +34,7 @@ def get(
             metavar="KIND",
             help=f"What to list: {', '.join(kind.plural for kind in KINDS.kinds)}.",
             show_default=False,
+            autocompletion=complete_lists,
         ),
     ],
     *,

@@ -65,6 +65,15 @@ class ObjectKind:
         whole_lines = self.whole_lines or self._lines_with_next
         print_found(found, whole_lines if whole else self.lines or self.table, as_json=as_json)
 
+    def has(self, verb: str) -> bool:
+        """Whether ``refeed VERB`` works on objects of the kind."""
+        match verb:
+            case "describe":
+                return self.read is not None
+            case "watch":
+                return self.follow is not None
+        return verb in self.acts or verb in self.verbs
+
     def name_of(self, found: Mapping[str, Any]) -> str:
         """Return how commands name an object that was found."""
         kind = found["kind"] if self.name == "job" else self.name
@@ -122,7 +131,7 @@ class ObjectKinds:
         """
         if not text.strip("/"):
             raise InputError("The name or id is empty.")
-        fitting = [kind for kind in self.kinds if _has(kind, verb)]
+        fitting = [kind for kind in self.kinds if kind.has(verb)]
         name, _, rest = text.partition("/")
         if rest and name in {"job", "jobs"}:
             # Its id says of which kind it is.
@@ -160,15 +169,6 @@ def follow_states(
             return found
         time.sleep(POLL_SECONDS)
         found = look()
-
-
-def _has(kind: ObjectKind, verb: str) -> bool:
-    match verb:
-        case "describe":
-            return kind.read is not None
-        case "watch":
-            return kind.follow is not None
-    return verb in kind.acts or verb in kind.verbs
 
 
 def _with_verb(kind: ObjectKind | None, verb: str, fitting: Sequence[ObjectKind], text: str) -> ObjectKind:

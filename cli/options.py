@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
+from cli.completion import complete_object
 from cli.terminal import Output
 
 _USUAL: Final = "2 wrong usage; 3 the API does not answer; 4 the API refused the call; 130 interrupted."
@@ -36,6 +37,7 @@ ObjectArgument = Annotated[
         metavar="OBJECT",
         help="KIND/NAME such as stream/backup, an id, the beginning of an id, or 'latest' for your newest job.",
         show_default=False,
+        autocompletion=complete_object,
     ),
 ]
 PageSizeOption = Annotated[int, typer.Option(min=1, max=1000, help="Entries per page.")]

@@ -7,6 +7,7 @@ from uuid import uuid4
 import typer
 
 from cli.api import open_api, poll
+from cli.completion import name_argument
 from cli.moments import render_minute
 from cli.objects import ObjectKind
 from cli.options import JsonOption
@@ -17,7 +18,7 @@ _START_SECONDS: Final = 10.0
 
 
 def run_now(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.", show_default=False)],
+    name: Annotated[str, name_argument("schedule")],
     idempotency_key: Annotated[
         str | None, typer.Option(help="A second call with the same key runs nothing again.", show_default=False)
     ] = None,

@@ -8,6 +8,7 @@ import typer
 
 from cli.api import open_api, poll
 from cli.approval import end_if_held
+from cli.completion import name_argument
 from cli.jobs import JOB_FILTERS, fetch_jobs, next_of
 from cli.moments import render_minute
 from cli.objects import ObjectKind, follow_states, stream_name
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 _WAIT_SECONDS: Final = 600.0
 
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The snapshot's id.", show_default=False)]
-StreamArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream's name.", show_default=False)]
+IdArgument = Annotated[str, name_argument("snapshot", "id", "ID")]
+StreamArgument = Annotated[str, name_argument("stream")]
 
 
 def snapshot(

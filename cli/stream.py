@@ -11,6 +11,7 @@ import typer
 
 from cli.api import open_api, poll
 from cli.approval import end_if_held
+from cli.completion import name_argument
 from cli.flags import flag_of, read_given, takes_fields
 from cli.inventory import render_streams
 from cli.moments import UNKNOWN, render_count, render_minute, render_seconds
@@ -59,7 +60,7 @@ class _Launch(StreamFlags):
 
 CHANGEABLE: Final = tuple(field.name for field in declared_fields(StreamFlags) if field.spec.is_changeable)
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream's name.", show_default=False)]
+NameArgument = Annotated[str, name_argument("stream")]
 ReleaseOption = Annotated[
     str | None,
     typer.Option(

@@ -2,6 +2,8 @@
 
 import json
 import re
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -178,3 +180,52 @@ def test_yaml_is_the_same_values(refeed: Refeed, calls: list[Any]) -> None:
     found = refeed("get", "jobs", "--output", "yaml").out
     assert yaml.safe_load(found) == json.loads(refeed("get", "jobs", "--json").out)
     assert calls
+
+
+@pytest.fixture
+def complete(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
+    """Returns the words that bash offers for the last word of a line, which may be empty."""
+
+    def run(line: str) -> list[str]:
+        monkeypatch.setenv("_REFEED_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", f"refeed {line}")
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split(" "))))
+        done = refeed()
+        assert done.err == ""
+        return list(done.out.split())
+
+    return run
+
+
+def test_a_shell_completes_objects_that_have_the_verb(complete: Any, calls: list[Any], monkeypatch: Any) -> None:
+    assert complete("cancel mg_") == complete("cancel mg") == [SECOND, FIRST]
+    assert complete("cancel mg_01M7Z1H20HKNZ6PGKRYCX6J210") == [FIRST]
+    assert complete("pause mg_") == [], "a merge can't be paused"
+    assert complete("cancel merge/") == [f"merge/{SECOND}", f"merge/{FIRST}"]
+    assert ("list", {"kind": "merge", "id_prefix": "mg_"}) in calls
+    streams = {"streams": [{"name": name} for name in ("backup", "pipeline-a")]}
+    monkeypatch.setattr(RefeedApi, "list_streams", lambda _: streams)
+    assert complete("describe str") == ["stream/backup", "stream/pipeline-a"]
+    assert complete("describe stream/pip") == ["stream/pipeline-a"]
+    assert complete("drain b") == ["backup"]
+    assert {"stream/", "schedule/", "source/"} <= set(complete("describe s"))
+    assert complete("get stre") == ["streams"]
+
+
+def test_a_shell_that_completes_waits_a_second_and_shows_no_error(complete: Any, monkeypatch: Any) -> None:
+    def hang(_: Any) -> Any:
+        gate.wait(30)
+
+    gate = threading.Event()
+    monkeypatch.setattr(RefeedApi, "list_streams", hang)
+    begun = time.monotonic()
+    try:
+        assert complete("drain b") == []
+    finally:
+        gate.set()
+    assert time.monotonic() - begun < 20
+    monkeypatch.setattr(RefeedApi, "list_streams", lambda _: {})
+    assert complete("drain b") == []
+    many = {"streams": [{"name": f"backup-{number}"} for number in range(200)]}
+    monkeypatch.setattr(RefeedApi, "list_streams", lambda _: many)
+    assert len(complete("drain b")) == 50
