@@ -56,10 +56,9 @@ def create(
     expires_at = None if days == 0 else datetime.now(UTC) + timedelta(days=days)
     with open_deployment() as deployment:
         was_open = deployment.keyring.is_empty()
-        key, token = deployment.keyring.create(name, scopes, topics=topic, expires_at=expires_at)
-        deployment.store.append_audit(
-            _actor(), "createKey", key.id, "done", f"{key.name}: {', '.join(key.scopes)}"
-        )
+        actor = _actor()
+        key, token = deployment.keyring.create(name, scopes, topics=topic, expires_at=expires_at, actor=actor)
+        deployment.store.append_audit(actor, "createKey", key.id, "done", f"{key.name}: {', '.join(key.scopes)}")
     if as_json:
         print_json({**_to_json(key), "key": token})
         return
@@ -99,13 +98,13 @@ def revoke(
 ) -> None:
     """Revoke a key. The next call with the key is refused."""
     with open_deployment() as deployment:
-        key = deployment.keyring.revoke(key_id)
-        deployment.store.append_audit(_actor(), "revokeKey", key.id, "done", key.name)
+        key = deployment.keyring.revoke(key_id, actor=(actor := _actor()))
+        deployment.store.append_audit(actor, "revokeKey", key.id, "done", key.name)
     print_found(_to_json(key), lambda _: [f"{key.id} ({key.name}) is revoked"], as_json=as_json)
 
 
 def _actor() -> str:
-    """Return who sits at the terminal, as the audit log names them."""
+    """Return who sits at the terminal, as histories and the audit log name them."""
     try:
         return f"terminal:{getpass.getuser()}"
     except (KeyError, OSError):

@@ -42,8 +42,9 @@ class Keyring:
         *,
         topics: Sequence[str] | None = None,
         expires_at: datetime | None = None,
+        actor: str | None = None,
     ) -> tuple[ApiKey, str]:
-        """Make a key and return it with its token, which nobody can show again.
+        """Make a key and return it with its token, which nobody can show again; its history names ``actor``.
 
         Raises:
             RequestInvalidError: the name, a scope, a topic or the expiry is wrong; every fault is in the details.
@@ -64,7 +65,7 @@ class Keyring:
             created_at=now,
             expires_at=expires_at,
         )
-        self._store.insert_key(key)
+        self._store.insert_key(key, actor=actor)
         return key, token
 
     def list_keys(self) -> list[ApiKey]:
@@ -75,8 +76,10 @@ class Keyring:
         """Whether no key was ever made; a deployment whose keys have all ended is not open again."""
         return not self._store.list_keys()
 
-    def revoke(self, key_id: str) -> ApiKey:
+    def revoke(self, key_id: str, *, actor: str | None = None) -> ApiKey:
         """End a key, named by its id or prefix, from now on; ending it twice is ending it once.
+
+        The key's history names ``actor``.
 
         Raises:
             KeyNotFoundError: there is none.
@@ -84,7 +87,7 @@ class Keyring:
         for key in self._store.list_keys():
             if key_id in (key.id, key.prefix, KEY_MARK + key.prefix):
                 if key.revoked_at is None:
-                    self._store.revoke_key(key.id, datetime.now(UTC))
+                    self._store.revoke_key(key.id, datetime.now(UTC), actor=actor)
                 return next(after for after in self._store.list_keys() if after.id == key.id)
         raise KeyNotFoundError(f"There is no key {key_id[:80]!r}.", id=key_id[:80])
 

@@ -23,11 +23,11 @@ class Keys:
 
     _database: Database
 
-    def insert_key(self, key: ApiKey) -> None:
-        """Keep a new key; its prefix must be its own."""
+    def insert_key(self, key: ApiKey, *, actor: str | None = None) -> None:
+        """Keep a new key; its prefix must be its own. ``actor`` made it."""
         with self._database.write() as connection:
             connection.execute(KEYS.insert().values(**asdict(key)))
-            _append(connection, key.name, HistoryEventType.CREATED, key.created_at)
+            _append(connection, key.name, HistoryEventType.CREATED, key.created_at, actor)
 
     def list_keys(self) -> list[ApiKey]:
         """Return every key, oldest first."""
@@ -41,13 +41,13 @@ class Keys:
             row = connection.execute(sa.select(KEYS).where(KEYS.c.prefix == prefix)).first()
         return None if row is None else read_row(ApiKey, row)
 
-    def revoke_key(self, key_id: str, at: datetime) -> bool:
+    def revoke_key(self, key_id: str, at: datetime, *, actor: str | None = None) -> bool:
         """Revoke a key, and return whether there is such a key; the first time counts."""
         with self._database.write() as connection:
             found = connection.execute(sa.select(KEYS).where(KEYS.c.id == key_id).with_for_update()).first()
             if found is not None and found.revoked_at is None:
                 connection.execute(KEYS.update().where(KEYS.c.id == key_id).values(revoked_at=at))
-                _append(connection, found.name, HistoryEventType.REVOKED, at)
+                _append(connection, found.name, HistoryEventType.REVOKED, at, actor)
             return found is not None
 
     def touch_key(self, key_id: str, at: datetime) -> None:
@@ -60,6 +60,5 @@ class Keys:
                 connection.execute(KEYS.update().where(KEYS.c.id == key_id, stale).values(last_used_at=at))
 
 
-def _append(connection: Connection, name: str, kind: HistoryEventType, at: datetime) -> None:
-    # 'refeed keys' writes to the store directly, so nobody knows who ran it.
-    append_event(connection, KEY, name, kind, at, actor=None, what=kind.value)
+def _append(connection: Connection, name: str, kind: HistoryEventType, at: datetime, actor: str | None) -> None:
+    append_event(connection, KEY, name, kind, at, actor=actor, what=kind.value)

@@ -54,6 +54,11 @@ def test_a_revoked_key_is_listed_as_such(refeed: Callable[..., Any], home: Path)
     assert "key" not in listed
     assert "digest" not in listed
     assert entries(home)[-1] == ("revokeKey", "done", "ci")
+    store = JobStore(home / "jobs.db")
+    found = store.list_last_events(limit=9, of=("key", "ci"), with_keys=True)
+    assert [event.what for event in found] == ["revoked", "created"]
+    assert {event.actor for event in found} == {store.list_audit(1)[0].actor}
+    store.close()
 
 
 def test_what_is_wrong_with_a_key_is_said_and_nothing_is_made(refeed: Callable[..., Any]) -> None:
