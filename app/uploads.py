@@ -7,12 +7,13 @@ from jobs.store import JobStore
 from model.principal import Principal
 from model.settings import Settings
 from rollout.manifests.service import ManifestService
+from rollout.manifests.upload_status import UPLOAD
 from rollout.manifests.uploads import UploadWatcher
 
 
 def source_of(settings: Settings) -> str | None:
     """Return who owns manifests that come by upload, None where none do."""
-    return None if settings.manifests is None else f"upload:{settings.manifests.rstrip('/')}"
+    return None if settings.manifests is None else f"{UPLOAD}{settings.manifests.rstrip('/')}"
 
 
 def open_uploads(

@@ -1,5 +1,6 @@
 """What people see of manifests that come by upload: each file, its fault, and the files that have gone."""
 
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Final
 
@@ -10,6 +11,8 @@ from model.manifest_upload import ManifestUpload
 from model.principal import READ, ROLLOUTS_APPLY, SCHEDULES_APPLY, STREAMS_READ, Principal
 
 _NAMED: Final = 10
+# How the name of a source begins.
+UPLOAD: Final = "upload:"
 
 
 class UploadStatus:
@@ -35,25 +38,42 @@ class UploadStatus:
         return None if found is None or found.fault is None else found
 
     def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
-        """Return a source that can't be read, files with a fault, and all files that have gone as one item."""
-        found = []
+        """Return a source that can't be read, files with a fault, and all files that have gone as one item.
+
+        Of a source that REFEED_MANIFESTS named before, the item is about its manifests, which go on.
+        """
+        found = list(self._list_left())
         if (itself := self.find_problem(principal=principal)) is not None:
-            found.append(_item(itself, itself.source, itself.noted_at, str(itself.fault)))
+            found.append(_item(itself.source, itself.source, itself.noted_at, str(itself.fault)))
         uploads = self.list_uploads(principal=principal)
         for each in uploads:
             if each.fault is not None and each.gone_at is None:
                 message = f"Generation {each.generation} is not applied. {each.fault}"
-                found.append(_item(each, each.file, each.noted_at, message))
+                found.append(_item(each.source, each.file, each.noted_at, message))
         gone = {each.file.removesuffix(".yaml"): each.gone_at for each in uploads if each.gone_at is not None}
         if gone:
-            rest = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
             message = (
-                f"The files of these manifests no longer exist: {', '.join([*gone][:_NAMED])}{rest}. The "
+                f"The files of these manifests no longer exist: {_name_some(gone)}. The "
                 "manifests stay. Put the files back, or use 'refeed delete NAME' to remove a manifest."
             )
-            found.append(_item(uploads[0], uploads[0].source, min(gone.values()), message))
+            found.append(_item(uploads[0].source, uploads[0].source, min(gone.values()), message))
         return found
 
+    def _list_left(self) -> Iterator[InboxItem]:
+        records = [each for each in self._store.list_manifests() if each.source.startswith(UPLOAD)]
+        for source in sorted({each.source for each in records} - {self.source}):
+            left = {each.name: each.changed_at for each in records if each.source == source}
+            message = (
+                f"REFEED_MANIFESTS does not name this folder any more, and its manifests stay: "
+                f"{_name_some(left)}. Set REFEED_MANIFESTS again, or use 'refeed delete NAME'."
+            )
+            yield _item(source, source, max(left.values()), message)
 
-def _item(upload: ManifestUpload, name: str, since: datetime, message: str) -> InboxItem:
-    return InboxItem("failure", "manifest", name, JobState.FAILED, None, upload.source, since, message)
+
+def _name_some(names: Collection[str]) -> str:
+    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join([*names][:_NAMED])}{rest}"
+
+
+def _item(source: str, name: str, since: datetime, message: str) -> InboxItem:
+    return InboxItem("failure", "manifest", name, JobState.FAILED, None, source, since, message)

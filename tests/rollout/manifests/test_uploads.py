@@ -15,6 +15,7 @@ from model.file_version import FileVersion
 from model.manifest_record import RunState
 from model.principal import UPLOAD_SCOPES, Principal
 from rollout.manifests import uploads
+from rollout.manifests.upload_status import UploadStatus
 from rollout.manifests.uploads import LOOK_SECONDS, RETRY_SECONDS, SETTLE_SECONDS
 from tests.rollout.manifests.upload_yard import ANN, SNAPSHOT, Yard
 
@@ -167,6 +168,18 @@ def test_a_schedule_whose_file_has_gone_still_runs(yard: FolderYard) -> None:
     yard.seconds += 3600
     (run,) = yard.store.settle_slots("one", _one_run)
     assert run.state is RunState.RUNNING
+
+
+@pytest.mark.parametrize("source", [None, "upload:/elsewhere"])
+def test_manifests_of_a_folder_that_the_setting_named_before_wait_for_a_person(
+    yard: FolderYard, source: str | None
+) -> None:
+    yard.apply("one", "two")
+    yard.service.apply("mine", SNAPSHOT.format("mine", 9).encode(), principal=ANN)
+    assert yard.status.list_inbox(principal=ANN) == []
+    (item,) = UploadStatus(yard.store, source).list_inbox(principal=ANN)
+    assert (item.kind, item.resource, item.id) == ("failure", "manifest", yard.principal.name)
+    assert "does not name this folder any more, and its manifests stay: one, two. " in item.message
 
 
 def test_what_nobody_watches_any_more_may_be_removed(yard: FolderYard) -> None:
