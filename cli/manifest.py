@@ -147,7 +147,7 @@ def delete(
 
     Uploaded manifests can be removed after their files were deleted.
     """
-    snapshots = [name.removeprefix("snapshot/") for name in names or () if name.startswith(("sn_", "snapshot/"))]
+    snapshots = [name for name in names or () if name.startswith(("sn_", "snapshot/"))]
     if snapshots:
         if len(snapshots) != len(names or ()) or files or plan:
             raise InputError("Delete snapshots and manifests with one command each.")

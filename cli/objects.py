@@ -148,7 +148,7 @@ class ObjectKinds:
         prefix = _SAME_KIND.get(prefix, prefix)
         kind = next((k for k in self.kinds if k.prefix == prefix), None) if rest else None
         kind = _with_verb(kind, verb, fitting, text)
-        return kind, _complete(api, kind, text)
+        return kind, complete_id(api, kind, text)
 
 
 def stream_name(text: str) -> str:
@@ -187,8 +187,12 @@ def _with_verb(kind: ObjectKind | None, verb: str, fitting: Sequence[ObjectKind]
     return kind
 
 
-def _complete(api: "RefeedApi", kind: ObjectKind, text: str) -> str:
-    """Return the id that begins with ``text``; a whole id is returned as it is."""
+def complete_id(api: "RefeedApi", kind: ObjectKind, text: str) -> str:
+    """Return the id that begins with ``text``; a whole id is returned as it is.
+
+    Raises:
+        InputError: several ids begin so, or none.
+    """
     rest = text.partition("_")[2]
     is_beginning = rest.startswith(_FIRST_CHARACTER) and len(rest) < _ID_CHARACTERS
     if not is_beginning or "id_prefix" not in kind.filters:

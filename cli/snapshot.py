@@ -11,7 +11,7 @@ from cli.approval import end_if_held
 from cli.completion import name_argument
 from cli.jobs import JOB_FILTERS, fetch_jobs, next_of
 from cli.moments import render_minute
-from cli.objects import ObjectKind, follow_states, stream_name
+from cli.objects import ObjectKind, complete_id, follow_states, stream_name
 from cli.options import JsonOption, WatchOption, YesOption
 from cli.terminal import ExitCode, confirm, err, print_found, render_table
 from model.stream_snapshot import SnapshotState
@@ -79,6 +79,7 @@ def restore(
     """
     name = stream_name(name)
     with open_api() as api:
+        snapshot_id = whole_id(api, snapshot_id)
         found = api.read_snapshot(snapshot_id)
         # One that nobody can go back to is refused without a question.
         if not yes and found["taken_at"] is not None and found["stream"] == name:
@@ -95,6 +96,7 @@ def restore(
 def delete_snapshots(snapshots: Sequence[str], *, yes: bool, as_json: bool) -> None:
     """Delete snapshots, with their files and their Pub/Sub snapshots; without ``yes`` it asks."""
     with open_api() as api:
+        snapshots = [whole_id(api, each) for each in snapshots]
         if not yes:
             # A mistyped id is refused without a question.
             for snapshot_id in snapshots:
@@ -166,12 +168,22 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {source['subscription']}: {source['snapshot']}"
 
 
+def _fetch(api: "RefeedApi", wanted: Mapping[str, Any]) -> dict[str, Any]:
+    found = api.list_snapshots(stream=wanted.get("stream"))
+    return {"snapshots": [each for each in found if each["id"].startswith(wanted.get("id_prefix", ""))]}
+
+
+def whole_id(api: "RefeedApi", text: str) -> str:
+    """Return the id of the snapshot that is written as its id, the beginning of it, or snapshot/ID."""
+    return complete_id(api, SNAPSHOT, text.removeprefix("snapshot/"))
+
+
 SNAPSHOT: Final = ObjectKind(
     name="snapshot",
     plural="snapshots",
     prefix="sn",
-    fetch=lambda api, wanted: {"snapshots": api.list_snapshots(stream=wanted.get("stream"))},
-    filters=("stream",),
+    fetch=_fetch,
+    filters=("stream", "id_prefix"),
     table=_table,
     read=lambda api, snapshot_id: api.read_snapshot(snapshot_id),
     lines=_lines,

@@ -18,6 +18,7 @@ from cli.moments import UNKNOWN, render_count, render_minute, render_seconds
 from cli.objects import ObjectKind, follow_states, stream_name
 from cli.options import JsonOption, WatchOption
 from cli.parameters import parse_pairs
+from cli.snapshot import whole_id
 from cli.template import launch_template
 from cli.terminal import ExitCode, err, render_figures
 from model.declaration import declared_fields
@@ -125,11 +126,12 @@ def launch(
             options = _read_former(api, name)
         if "kind" not in options:
             raise InputError(_KINDLESS)
+        snapshot = options.pop("snapshot", None)
         request = {
             "name": name,
             "kind": options.pop("kind"),
             "release": options.pop("release", None),
-            "snapshot": options.pop("snapshot", None),
+            "snapshot": None if snapshot is None else whole_id(api, snapshot),
             "options": options,
         }
         launched = api.launch_stream(request, idempotency_key=idempotency_key or str(uuid4()))

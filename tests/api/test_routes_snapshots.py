@@ -109,6 +109,24 @@ def test_the_body_of_a_snapshot_may_be_left_out_and_unknown_fields_are_refused(c
     assert client.post("/streams/backup:snapshot", json={"with_sauce": True}).status_code == 422
 
 
+def test_the_beginning_of_an_id_names_a_snapshot_in_every_command(api: Any, refeed: Refeed) -> None:
+    first, second = (ask(api)["id"] for _ in range(2))
+    begun = first[: next(place for place, pair in enumerate(zip(first, second, strict=True)) if len({*pair}) > 1)]
+    assert first in refeed("describe", first[:-1])[1]
+    for words in (
+        ("describe", begun),
+        ("restore", "backup", begun, "--yes"),
+        ("delete", begun, "--yes"),
+        ("launch", "other", "--kind", "backup", "--snapshot", begun),
+    ):
+        code, _, said = refeed(*words)
+        assert (code, f"Several ids begin with {begun}" in said) == (2, True), words
+    assert refeed("delete", f"snapshot/{first[:-1]}", "--yes")[0] == 0
+    assert api.store.get_snapshot(first).state is SnapshotState.DELETING
+    code, _, said = refeed("restore", "backup", second[:-1], "--yes")
+    assert (code, f"{second} is a PENDING snapshot" in said) == (4, True), said
+
+
 def test_a_snapshot_that_failed_says_why(api, client):
     made = ask(api)
     fail_snapshot(api.store, made["id"], FaultRecord("pubsub_unavailable", "Pub/Sub does not answer."))
