@@ -173,8 +173,9 @@ def _restore_nulls(schema: Mapping[str, Any], example: Any, shapes: Mapping[str,
 def _complete(path: str, operation: dict[str, Any]) -> None:
     """Add the scheme and the problems that a route has because of where it stands, unless it names them."""
     meanings = dict(_EVERYWHERE)
+    # An empty list says that anybody may call. A document without one says nothing.
+    operation["security"] = [] if is_public(path) else security_of(operation["operationId"])
     if not is_public(path):
-        operation["security"] = security_of(operation["operationId"])
         describe_scopes(operation)
         meanings |= _WITH_A_CALLER | _LATE
     if "requestBody" in operation:
