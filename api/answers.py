@@ -17,11 +17,10 @@ from jobs.collection import JobCollection
 from jobs.reader import JobView
 from model.errors import JobChangedError, ManifestChangedError, RefeedError, StreamChangedError
 from model.principal import Principal
-from rollout.approvals import ApprovalService
 from rollout.checking import CheckService
 from rollout.service import StreamService
 from rollout.snapshots import SnapshotService
-from rollout.stream_approvals import StreamApprovals
+from rollout.stream_changes import StreamChanges
 from rollout.updates import UpdateService
 
 # One of ours in a list, with its quotes or, as careless clients send it, without; never a weak one (W/).
@@ -121,8 +120,7 @@ Streams = Annotated[StreamService, Depends(service_of(lambda services: services.
 Snapshots = Annotated[SnapshotService, Depends(service_of(lambda services: services.snapshots))]
 Checks = Annotated[CheckService, Depends(service_of(lambda services: services.checks))]
 Updates = Annotated[UpdateService, Depends(service_of(lambda services: services.updates))]
-Approvals = Annotated[ApprovalService, Depends(service_of(lambda services: services.approvals))]
-HeldStreams = Annotated[StreamApprovals, Depends(service_of(lambda services: services.stream_approvals))]
+HeldStreams = Annotated[StreamChanges, Depends(service_of(lambda services: services.stream_changes))]
 SlowCalls = Annotated[Bulkhead, Depends(slow_calls)]
 QuickCalls = Annotated[Bulkhead, Depends(quick_calls)]
 Caller = Annotated[Principal, Depends(current_principal)]

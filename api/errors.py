@@ -57,8 +57,6 @@ STATUSES: Final[Mapping[type[errors.RefeedError], HTTPStatus]] = {
     errors.ManifestNotFoundError: HTTPStatus.NOT_FOUND,
     errors.ManifestChangedError: HTTPStatus.PRECONDITION_FAILED,
     errors.ManifestOwnedError: HTTPStatus.CONFLICT,
-    errors.ApprovalNotFoundError: HTTPStatus.NOT_FOUND,
-    errors.ApprovalStateError: HTTPStatus.CONFLICT,
     errors.RolloutRefusedError: HTTPStatus.CONFLICT,
     errors.JobStateError: HTTPStatus.CONFLICT,
     errors.JobUnreadableError: HTTPStatus.CONFLICT,

@@ -130,5 +130,8 @@ class JobListParameters(KindListParameters):
         [], description="List only jobs of this kind. Repeat the parameter for several kinds."
     )
     stream: str | None = Field(
-        None, max_length=300, description="List only updates and rollbacks of this stream.", examples=["backup"]
+        None,
+        max_length=300,
+        description="List only updates, rollbacks and changes of this stream.",
+        examples=["backup"],
     )

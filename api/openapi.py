@@ -80,7 +80,6 @@ _TAGS: Final = {
     "streams": "Streams, and the releases that they run.",
     "snapshots": "Snapshots of streams, and rollbacks to them.",
     "manifests": "Schedules, rollouts and templates as text.",
-    "approvals": "Actions that wait for a second person.",
     "topics": "Topics: their backups, their archived messages and their volumes.",
     "sources": "Sources of the registry with their tables, and dead letters.",
     "sessions": "Sign-in to the console, and sessions.",

@@ -10,7 +10,6 @@ from fastapi.responses import PlainTextResponse
 from starlette.exceptions import HTTPException
 
 from api.metrics import TEXT_FORMAT
-from api.routes_approvals import router as approvals
 from api.routes_backfills import router as backfills
 from api.routes_backups import router as backups
 from api.routes_catalog import router as catalog
@@ -121,7 +120,6 @@ for part in (
     streams,
     snapshots,
     updates,
-    approvals,
     volumes,
     status,
     events,

@@ -31,7 +31,7 @@ _NO_OBJECT: Final = "There is no such object."
 # The names that people have for a kind of object, and the resource of its history; a job's id is enough.
 _RESOURCES: Final[Mapping[str, str | None]] = {
     **dict.fromkeys(("manifest", "schedule", "template"), "manifest"),
-    **dict.fromkeys(("job", "backfill", "merge", "compaction", "update", "rollout"), None),
+    **dict.fromkeys(("job", "backfill", "merge", "compaction", "update", "rollout", "change"), None),
     "stream": "stream",
     "key": "key",
 }

@@ -17,13 +17,16 @@ _LISTS: Final = {
     "rollouts": "kind=update",
     "updates": "kind=update&stream=",
     "rollbacks": "kind=restore&stream=",
+    "approvals": "kind=change",
 }
+# What an approval was, and what the job is.
+_STATES: Final = {"WAITING": "PENDING", "APPROVED": "SUCCEEDED", "REJECTED": "CANCELLED", "EXPIRED": "FAILED"}
 
 
 class _FormerPlace(StringConvertor):
     # Of backfills what stays is the job itself, and its parts beside log and history.
     regex = (
-        "(?:merges|compactions|updates|rollouts)/.+|backfills/[^/:]+(?::[a-z]+|/logs|/events)"
+        "(?:merges|compactions|updates|rollouts|approvals)/.+|backfills/[^/:]+(?::[a-z]+|/logs|/events)"
         "|streams/[^/]+/(?:updates|rollbacks)|templates/.+"
     )
 
@@ -35,6 +38,7 @@ register_url_convertor("former_place", _FormerPlace())
 @router.get("/compactions", operation_id="findFormerPlace")
 @router.get("/templates", operation_id="findFormerPlace")
 @router.get("/rollouts", operation_id="findFormerPlace")
+@router.get("/approvals", operation_id="findFormerPlace")
 @router.patch("/backfills/{backfill_id}", operation_id="findFormerPlace")
 @router.api_route("/{place:former_place}", methods=["GET", "POST"], operation_id="findFormerPlace")
 def find_former_place(request: Request, caller: Caller) -> RedirectResponse:  # noqa: ARG001 - nobody else may ask
@@ -45,6 +49,7 @@ def find_former_place(request: Request, caller: Caller) -> RedirectResponse:  # 
         path = f"/manifests/{quote(rest, safe='/:')}".rstrip("/")
     elif not rest:
         query = f"{_LISTS[collection]}&{query}"
+        query = re.sub(rf"(?<=\bstate=)({'|'.join(_STATES)})\b", lambda found: _STATES[found[0]], query)
     elif collection == "streams":
         name, _, listed = rest.partition("/")
         query = f"{_LISTS[listed]}{quote(name, safe='')}&{query}"

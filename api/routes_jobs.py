@@ -23,6 +23,7 @@ from api.answers import (
 )
 from api.listing import LIST_INVALID, JobListParameters
 from api.schemas_backfills import BackfillChange, BackfillRetry
+from api.schemas_changes import ChangeReject
 from api.schemas_jobs import JobOut, JobPage
 from api.watching import (
     LOG_ANSWER,
@@ -57,14 +58,21 @@ _ACTIONS: Final[Mapping[str, tuple[str, str, Mapping[str, str]]]] = {
         (
             "Cancel a job. What it has done stays. After the answer, a backfill can still publish up to "
             "`in_flight_at_most` messages. A merge merges its current source completely or not at all. An update "
-            "is rolled back. If it can't be rolled back, the new release stays."
+            "is rolled back. If it can't be rolled back, the new release stays. A change is rejected."
         ),
         "The job has ended, or the update is being rolled back.",
         {},
     ),
     "approve": (
-        "Approve a backfill with many rows. The creator of a backfill can't approve it.",
-        "The backfill does not need an approval.",
+        (
+            "Approve a backfill with many rows, or make a change that another person requested. The creator of "
+            "the job can't approve it. If the resource has changed since the request, the status is 412, and the "
+            "change is FAILED."
+        ),
+        (
+            "The backfill does not need an approval. Or the change was approved or rejected, has expired, or "
+            "can't be made now. A change that can't be made now stays pending."
+        ),
         {},
     ),
     "revert": (
@@ -87,7 +95,7 @@ JobId = Annotated[
     str,
     Path(
         description="The job's id. It begins with `bf_` for a backfill, `mg_` for a merge, `cp_` for a "
-        "compaction, `up_` or `ro_` (from a manifest) for an update, or `rs_` for a rollback.",
+        "compaction, `up_` or `ro_` (from a manifest) for an update, `rs_` for a rollback, or `ch_` for a change.",
         examples=["bf_01K0ABCDEFGHJKMNPQRSTVWXYZ"],
     ),
 ]
@@ -147,7 +155,7 @@ async def read_job_logs(
 ) -> StreamingResponse:
     """Show the last lines of the driver's log. With `follow`, continue with new lines.
 
-    Updates and rollbacks have no driver. `GET /streams/{name}/logs` shows what they do.
+    Updates, rollbacks and changes have no driver. `GET /streams/{name}/logs` shows what they do.
     """
     return await answer_log(jobs.find(job_id), job_id, caller, stopping, tail=tail, follow=follow)
 
@@ -172,6 +180,32 @@ def _add_action(verb: str, about: str, conflict: str, meanings: Mapping[str, str
 
 for _verb, _action in _ACTIONS.items():
     _add_action(_verb, *_action)
+
+
+@router.post(
+    "/jobs/{job_id}:reject",
+    operation_id="rejectJob",
+    response_model=JobOut,
+    responses=versioned(
+        s404=_UNKNOWN,
+        s409=f"The change was approved or rejected, or has expired. {_NO_ACTION}",
+        s412=CHANGED,
+        s422=INVALID,
+    ),
+)
+def reject_job(
+    job_id: JobId,
+    response: Response,
+    jobs: Jobs,
+    caller: Caller,
+    versions: ExpectedVersions,
+    *,
+    body: ChangeReject | None = None,
+) -> Any:
+    """Reject a change. The person who requested a change can withdraw it with this call."""
+    reject = jobs.find_verb(job_id, "reject")
+    reason = None if body is None else body.reason
+    return shown(reject(job_id, principal=caller, versions=versions, reason=reason), response)
 
 
 @router.post(

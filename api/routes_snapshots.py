@@ -18,8 +18,8 @@ from api.answers import (
     point_to,
     problems,
 )
-from api.approvals import ApprovalOut, wait_for_approval
 from api.listing import IdToken, PageSize, page_of
+from api.schemas_changes import ChangeOut, wait_for_approval
 from api.schemas_snapshots import (
     RollbackCreate,
     RollbackOut,
@@ -115,7 +115,7 @@ def delete_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Calle
     "/streams/{name}:rollback",
     operation_id="rollBackStream",
     status_code=status.HTTP_202_ACCEPTED,
-    response_model=RollbackOut | ApprovalOut,
+    response_model=RollbackOut | ChangeOut,
     responses={
         202: {"headers": PLACE_HEADERS},
         **problems(
@@ -141,7 +141,8 @@ def roll_back_stream(
 ) -> Any:
     """Drain a stream, restore a snapshot, and start the stream again. No message is staged twice.
 
-    If a second person must approve rollbacks in this deployment, the answer is the pending approval.
+    If a second person must approve rollbacks in this deployment, the answer is the job that
+    waits for the approval.
     """
     if waits := held.hold("rollback", name, body.model_dump(), principal=caller, versions=versions):
         return wait_for_approval(waits)

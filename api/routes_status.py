@@ -15,7 +15,6 @@ from api.state import Services, services_of, state_of
 from inventory.service import Inventory
 from inventory.status import StatusProblem
 from jobs.inbox_items import InboxItem
-from model.approval import ApprovalState
 from model.job import JobState
 from model.principal import Principal
 from model.stream_record import StreamState
@@ -31,7 +30,7 @@ _FAILURES: Final = {"manifest": "upload_failed", "update": "rollout_failed", "sc
 
 
 class InboxItemOut(BaseModel):
-    """Something to look at, such as a job, a stream, a snapshot, a topic, an approval, a schedule or an upload."""
+    """Something to look at, such as a job, a stream, a snapshot, a topic, a change, a schedule or an upload."""
 
     kind: Literal["approval", "canary", "paused", "failure", "incomplete", "ended", "dead_letters", "gap"] = Field(
         description="Why a person should look at the resource."
@@ -44,7 +43,7 @@ class InboxItemOut(BaseModel):
         "snapshot",
         "manifest",
         "schedule",
-        "approval",
+        "change",
         "update",
         "topic",
     ] = Field(description="The kind of the resource.")
@@ -52,7 +51,7 @@ class InboxItemOut(BaseModel):
         description="The id of the resource. The id of a stream, a topic or a schedule is its name, and the id of "
         "an uploaded manifest is its file or folder."
     )
-    state: JobState | StreamState | ApprovalState | UpdateState | None = Field(
+    state: JobState | StreamState | UpdateState | None = Field(
         description="The state of the resource. Null for a topic."
     )
     topic: str | None = Field(description="The target topic of a backfill, or the topic of a gap.")
@@ -136,7 +135,7 @@ def get_inbox(request: Request, inventory: OpenInventory, caller: Caller) -> Any
 def _list_inbox(services: Services, inventory: Inventory, caller: Principal) -> list[InboxItem]:
     items = [item for service in services.jobs for item in service.list_inbox(principal=caller)]
     items += inventory.list_inbox(principal=caller)
-    items += services.approvals.list_inbox(principal=caller)
+    items += services.changes.list_inbox(principal=caller)
     items += services.uploads.list_inbox(principal=caller)
     items += services.manifests.list_inbox(principal=caller)
     items += services.updates.list_inbox(principal=caller)

@@ -21,7 +21,7 @@ from api.answers import (
     problems,
     versioned,
 )
-from api.approvals import WAITS, wait_for_approval
+from api.schemas_changes import WAITS, wait_for_approval
 from api.schemas_events import EventList
 from api.schemas_streams import (
     StreamChange,

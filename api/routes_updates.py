@@ -18,7 +18,7 @@ from api.answers import (
     point_to,
     problems,
 )
-from api.approvals import ApprovalOut, wait_for_approval
+from api.schemas_changes import ChangeOut, wait_for_approval
 from api.schemas_updates import UpdateCreate, UpdateOut
 from model.stream_update import UpdateRequest
 
@@ -29,7 +29,7 @@ router: Final = APIRouter(tags=["updates"])
     "/streams/{name}:update",
     operation_id="updateStream",
     status_code=status.HTTP_202_ACCEPTED,
-    response_model=UpdateOut | ApprovalOut,
+    response_model=UpdateOut | ChangeOut,
     responses={
         202: {"headers": PLACE_HEADERS},
         **problems(
@@ -54,7 +54,8 @@ def update_stream(
 ) -> Any:
     """Update a stream to another release or to other options. Refeed watches the new release after the update.
 
-    If a second person must approve updates in this deployment, the answer is the pending approval.
+    If a second person must approve updates in this deployment, the answer is the job that
+    waits for the approval.
     """
     request = UpdateRequest.from_json(body.model_dump())
     if waits := held.hold("update", name, body.model_dump(), principal=caller, versions=versions):

@@ -6,12 +6,13 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from api.schemas_backfills import BackfillOut
+from api.schemas_changes import ChangeOut
 from api.schemas_merges import MergeError, MergeOut
 from api.schemas_snapshots import RollbackOut
 from api.schemas_updates import UpdateOut
 from model.job import JobState
 
-JobKindName = Literal["backfill", "merge", "compaction", "update", "restore"]
+JobKindName = Literal["backfill", "merge", "compaction", "update", "restore", "change"]
 _EXAMPLE: Final[dict[str, Any]] = {
     "id": "cp_01K0ABCDEFGHJKMNPQRSTVWXYZ",
     "kind": "compaction",
@@ -52,7 +53,7 @@ class CompactionOut(BaseModel):
     etag: str
 
 
-AnyJobOut = BackfillOut | MergeOut | CompactionOut | UpdateOut | RollbackOut
+AnyJobOut = BackfillOut | MergeOut | CompactionOut | UpdateOut | RollbackOut | ChangeOut
 
 
 class JobOut(RootModel[Annotated[AnyJobOut, Field(discriminator="kind")]]):

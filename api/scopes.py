@@ -16,7 +16,7 @@ from model.principal import (
     STREAMS_READ,
 )
 
-_SEE_APPROVALS: Final = (STREAMS_OPERATE, SCHEDULES_APPLY, STREAMS_READ, READ)
+_SEE_JOBS: Final = (READ, STREAMS_READ, STREAMS_OPERATE, SCHEDULES_APPLY)
 _APPLY: Final = (SCHEDULES_APPLY, ROLLOUTS_APPLY)
 _SEE_MANIFESTS: Final = (READ, STREAMS_READ, *_APPLY)
 
@@ -34,17 +34,16 @@ _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
     (RUN, STREAMS_OPERATE, ROLLOUTS_APPLY): "revertJob",
     (RUN, PLAN): "createMerge retryJob",
     (RUN, PLAN, STREAMS_OPERATE, ROLLOUTS_APPLY): "cancelJob",
-    (APPROVE,): "approveJob",
+    (APPROVE, STREAMS_OPERATE): "approveJob",
     (MESSAGES,): "listMessages downloadMessage",
-    (READ, STREAMS_READ): ("listJobs getJob watchJob listEvents listStreams listStreamHistories listReleases"),
+    (READ, STREAMS_READ): "listEvents listStreams listStreamHistories listReleases",
+    _SEE_JOBS: "listJobs getJob watchJob",
     (STREAMS_READ,): "getStream listStreamEvents readStreamLog checkStream listSnapshots getSnapshot",
     (STREAMS_OPERATE,): (
         "attachTopic detachTopic launchStream changeStream drainStream cancelStream createSnapshot deleteSnapshot "
-        "rollBackStream updateStream"
+        "rollBackStream updateStream rejectJob"
     ),
     (PLAN, STREAMS_OPERATE, RUN): "launchTemplate",
-    _SEE_APPROVALS: "listApprovals getApproval",
-    (STREAMS_OPERATE, SCHEDULES_APPLY): "approveApproval rejectApproval",
     _SEE_MANIFESTS: "listManifests getManifest",
     (READ, *_APPLY): "planManifest",
     _APPLY: "applyManifest removeManifest pruneManifests",
@@ -62,24 +61,32 @@ _WHEN: Final[Mapping[str, str]] = {
     "createMerge": "A merge needs the scope `backfills.run`. A dry run needs only `backfills.plan`.",
     "listJobs": (
         "With `backfills.read`, the list has backfills, merges and compactions. With `streams.read`, the list has "
-        "updates and rollbacks of streams."
+        "updates and rollbacks of streams. Each of these scopes shows changes, and so do `streams.operate` and "
+        "`schedules.apply`."
     ),
-    **dict.fromkeys(("getJob", "watchJob"), "For an update or a rollback of a stream, `streams.read` is needed."),
+    **dict.fromkeys(
+        ("getJob", "watchJob"),
+        "For an update or a rollback of a stream, `streams.read` is needed. For a change, each of the scopes is "
+        "enough. For any other job, `backfills.read` is needed.",
+    ),
     "revertJob": (
         "A backfill needs `backfills.run`. An update that a manifest requested needs `rollouts.apply`, any other "
         "`streams.operate`."
     ),
     "cancelJob": (
         "To cancel a job, the caller needs `backfills.run`. For a merge's dry run, `backfills.plan` is enough. An "
-        "update that a manifest requested needs `rollouts.apply`, any other `streams.operate`."
+        "update that a manifest requested needs `rollouts.apply`, any other `streams.operate`. A change needs its "
+        "own scope."
     ),
+    "approveJob": (
+        "A backfill needs `backfills.approve`. For a change, the caller needs the scope of the change."
+    ),
+    "rejectJob": "The caller needs the scope of the change.",
     "retryJob": (
         "To retry a job, the caller needs `backfills.run`. For a merge's dry run, `backfills.plan` is enough."
     ),
     "listEvents": "With `streams.read` alone, the list has only the histories of streams.",
     "launchTemplate": "The caller needs the same scopes as for a launch without a template.",
-    "approveApproval": "The caller also needs the scope of the requested action.",
-    "rejectApproval": "The caller also needs the scope of the requested action.",
     "applyManifest": (
         "If the content is unchanged, nothing happens. For a template, the caller needs `schedules.apply`. For a "
         "schedule, the caller needs `schedules.apply` and the scopes that the schedule's job needs. For a "

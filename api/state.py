@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jobs.service import JobService
     from jobs.store import JobStore
     from reporting.service import MergeService
-    from rollout.approvals import ApprovalService
+    from rollout.changes import ChangeService
     from rollout.checking import CheckService
     from rollout.known_releases import KnownReleases
     from rollout.launching import TemplateService
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rollout.manifests.upload_status import UploadStatus
     from rollout.service import StreamService
     from rollout.snapshots import SnapshotService
-    from rollout.stream_approvals import StreamApprovals
+    from rollout.stream_changes import StreamChanges
     from rollout.updates import UpdateService
 
 _NAME: Final = "refeed"
@@ -59,8 +59,8 @@ class Services:
     templates: "TemplateService"
     manifests: "ManifestService"
     uploads: "UploadStatus"
-    approvals: "ApprovalService"
-    stream_approvals: "StreamApprovals"
+    changes: "ChangeService"
+    stream_changes: "StreamChanges"
     store: "JobStore"
     gatekeeper: "Gatekeeper"
     audit: "AuditTrail"

@@ -38,7 +38,7 @@ class StreamJob:
 class StreamJobs(JobReader[StreamJob]):
     """The jobs of one kind that agents carry out for streams; ``shape`` is read from ``view``."""
 
-    scope = STREAMS_READ
+    scopes = (STREAMS_READ,)
 
     def __init__(
         self, name: str, store: JobStore, shape: type[BaseModel], view: Callable[[Job, Principal], object]
@@ -93,5 +93,7 @@ def collect_jobs(services: Services) -> JobCollection:
     updates = UpdateJobs(services.store, services.updates)
     restores = StreamJobs(RESTORE, services.store, RollbackOut, lambda job, _: restore_of(job))
     by_prefix = {service.kind.prefix: service for service in services.jobs}
+    # Those of an earlier release were called approvals.
+    changes = dict.fromkeys(("ch", "ap"), services.changes)
     # An update that a manifest asked for has an id of its own kind.
-    return JobCollection(services.store, {**by_prefix, "up": updates, "ro": updates, "rs": restores})
+    return JobCollection(services.store, {**by_prefix, "up": updates, "ro": updates, "rs": restores, **changes})

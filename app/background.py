@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # How often schedules are looked at.
 _LOOK_SECONDS: Final = 1.0
+# How often changes that nobody has approved in time are ended; a late one can't be approved meanwhile.
+_EXPIRE_SECONDS: Final = 10.0
 
 
 def start_background(deployment: "Deployment") -> list[BackgroundLoop]:
@@ -34,6 +36,8 @@ def start_background(deployment: "Deployment") -> list[BackgroundLoop]:
     take_over_templates(open_files(deployment.settings.templates), deployment.store, deployment.manifests)
     schedules = BackgroundLoop("schedules", deployment.scheduler.tick, every_seconds=_LOOK_SECONDS)
     loops.append(_start(deployment, schedules, ClosingStep.SCHEDULES))
+    changes = BackgroundLoop("changes", deployment.changes.expire, every_seconds=_EXPIRE_SECONDS)
+    loops.append(_start(deployment, changes, ClosingStep.SCHEDULES))
     loops += _start_uploads(deployment)
     return loops
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from model.stream_record import StreamRecord
     from pipeline.staged import StagedTopics
     from reporting.service import MergeService
-    from rollout.approvals import ApprovalService
+    from rollout.changes import ChangeService
     from rollout.checking import CheckService, UpdateChecker
     from rollout.fence import StreamFence
     from rollout.known_releases import KnownReleases
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rollout.service import StreamService
     from rollout.snapshot_work import SnapshotWork
     from rollout.snapshots import SnapshotService
-    from rollout.stream_approvals import StreamApprovals
+    from rollout.stream_changes import StreamChanges
     from rollout.stream_reports import StreamReports
     from rollout.update_work import UpdateWork
     from rollout.updates import UpdateService
@@ -394,19 +394,19 @@ class Deployment:
         return UpdateService(self.store, check_release=self.known_releases.check_name)
 
     @cached_property
-    def approvals(self) -> "ApprovalService":
+    def changes(self) -> "ChangeService":
         """What waits until a second person approves it."""
-        from rollout.approvals import ApprovalService
-        from rollout.stream_approvals import stream_actions
+        from rollout.changes import ChangeService
+        from rollout.stream_changes import stream_acts
 
-        return ApprovalService(self.store, stream_actions(self.streams, self.snapshots, self.updates))
+        return ChangeService(self.store, stream_acts(self.streams, self.snapshots, self.updates))
 
     @cached_property
-    def stream_approvals(self) -> "StreamApprovals":
-        """What holds actions on streams for a second person, where the settings name them."""
-        from rollout.stream_approvals import StreamApprovals
+    def stream_changes(self) -> "StreamChanges":
+        """What holds changes of streams for a second person, where the settings name them."""
+        from rollout.stream_changes import StreamChanges
 
-        return StreamApprovals(self.approvals, self.streams, self.settings.approve_streams)
+        return StreamChanges(self.changes, self.streams, self.settings.approve_streams)
 
     def open(self) -> None:
         """Open everything that runs jobs, without running any yet.

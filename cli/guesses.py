@@ -38,7 +38,9 @@ GUESSES: Final[Mapping[str, str]] = {
     "stream updates": "refeed get updates --stream NAME",
     "schedule": "refeed get schedules, or refeed describe schedule/NAME",
     "schedule run": "refeed run-now NAME",
-    "approval": "refeed get approvals, or refeed describe ID",
+    **dict.fromkeys(
+        ("approval", "approvals", "approval list", "get approvals", "get approval"), "refeed get changes"
+    ),
     "rollout": "refeed get updates, or refeed describe ID",
     "get rollouts": "refeed get updates",
     "get rollout": "refeed get updates",
@@ -50,7 +52,7 @@ GUESSES: Final[Mapping[str, str]] = {
         kinds: f"refeed get {kinds}"
         for kinds in (
             *("jobs", "streams", "topics", "sources", "updates", "schedules"),
-            *("snapshots", "backfills", "merges", "approvals", "templates"),
+            *("snapshots", "backfills", "merges", "templates"),
         )
     },
     "topic": "refeed histogram TOPIC",

@@ -58,7 +58,8 @@ def list_table(name: str, columns: Sequence[str], cells: Cells) -> Callable[[Map
     return lambda page: render_table(columns, [cells(each) for each in page[name]])
 
 
-def _table(plural: str, columns: Sequence[str], cells: Cells) -> Callable[[Mapping[str, Any]], list[str]]:
+def job_table(plural: str, columns: Sequence[str], cells: Cells) -> Callable[[Mapping[str, Any]], list[str]]:
+    """Return what renders the jobs called ``plural`` of a page as a table."""
     return list_table(
         plural,
         ["id", "state", *columns, "by", "created"],
@@ -131,7 +132,7 @@ BACKFILL: Final = ObjectKind(
     prefix="bf",
     fetch=fetch_jobs("backfill", "backfills"),
     filters=("topic", "label", *JOB_FILTERS),
-    table=_table("backfills", ("topic", "published / selected"), _backfill_cells),
+    table=job_table("backfills", ("topic", "published / selected"), _backfill_cells),
     read=lambda api, job_id: api.jobs.read(job_id),
     lines=backfill_lines,
     whole_lines=whole_backfill_lines,
@@ -148,7 +149,7 @@ MERGE: Final = ObjectKind(
     prefix="mg",
     fetch=fetch_jobs("merge", "merges"),
     filters=JOB_FILTERS,
-    table=_table("merges", ("source", "merged / sources"), _merge_cells),
+    table=job_table("merges", ("source", "merged / sources"), _merge_cells),
     read=lambda api, job_id: api.jobs.read(job_id),
     lines=merge_lines,
     next=_NEXT,
@@ -165,7 +166,7 @@ COMPACTION: Final = ObjectKind(
     prefix="cp",
     fetch=fetch_jobs("compaction", "compactions"),
     filters=JOB_FILTERS,
-    table=_table("compactions", ("compacted / tables", "files fewer"), _compaction_cells),
+    table=job_table("compactions", ("compacted / tables", "files fewer"), _compaction_cells),
     read=lambda api, job_id: api.jobs.read(job_id),
     lines=_compaction_lines,
     next=_NEXT,
@@ -185,7 +186,7 @@ JOB: Final = ObjectKind(
     plural="jobs",
     fetch=_any_fetch,
     filters=("kind", "topic", "label", "stream", *JOB_FILTERS),
-    table=_table("jobs", ("kind",), lambda job: [job["kind"]]),
+    table=job_table("jobs", ("kind",), lambda job: [job["kind"]]),
 )
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from cli.approval import APPROVAL
+from cli.change import CHANGE
 from cli.inventory import TOPIC
 from cli.jobs import BACKFILL, COMPACTION, JOB, MERGE
 from cli.manifest import MANIFEST
@@ -25,7 +25,7 @@ KINDS: Final = ObjectKinds(
         UPDATE,
         SNAPSHOT,
         RESTORE,
-        APPROVAL,
+        CHANGE,
         TOPIC,
         SOURCE,
         MANIFEST,

@@ -39,9 +39,7 @@ def get(
     ],
     *,
     kind: Annotated[str | None, typer.Option(help="With 'jobs': list only jobs of this kind.")] = None,
-    state: Annotated[
-        list[str] | None, typer.Option(help="List only jobs or approvals in this state. May be repeated.")
-    ] = None,
+    state: Annotated[list[str] | None, typer.Option(help="List only jobs in this state. May be repeated.")] = None,
     stream: Annotated[str | None, typer.Option(help="List only snapshots or jobs of this stream.")] = None,
     topic: Annotated[str | None, typer.Option(help="List only backfills to this topic.")] = None,
     label: Annotated[

@@ -25,8 +25,8 @@ _INSTEAD: Final = {
     ("pause", "stream"): " Use: refeed drain {name}",
     ("resume", "stream"): " Use: refeed launch {name}",
 }
-# The beginning of the id of an update that a manifest asked for.
-_SAME_KIND: Final = {"ro": "up"}
+# The ids of updates that a manifest asked for, and of changes that an earlier release called approvals.
+_SAME_KIND: Final = {"ro": "up", "ap": "ch"}
 
 Read = Callable[["RefeedApi", str], dict[str, Any]]
 # With the id and the body of the call.

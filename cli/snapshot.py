@@ -7,7 +7,7 @@ from uuid import uuid4
 import typer
 
 from cli.api import open_api, poll
-from cli.approval import end_if_held
+from cli.change import end_if_held
 from cli.completion import name_argument
 from cli.jobs import JOB_FILTERS, fetch_jobs, next_of
 from cli.moments import render_minute

@@ -35,7 +35,7 @@ _DOES: Final[Mapping[tuple[str, str], str]] = {
     ("incomplete", "backfill"): "refeed backfill missing {id}",
     ("failure", "merge"): "refeed retry {id}",
     ("failure", "compaction"): "refeed retry {id}",
-    ("approval", "approval"): "refeed approve {id}",
+    ("approval", "change"): "refeed approve {id}",
     ("failure", "update"): "refeed describe {id}",
     ("dead_letters", "stream"): "refeed dead-letters",
     ("gap", "topic"): "refeed histogram {id}",

@@ -8,7 +8,7 @@ import typer
 
 from backfill.plan.request import CHANGEABLE, BackfillRequest
 from cli.api import open_api
-from cli.approval import end_if_held
+from cli.change import end_if_held
 from cli.flags import flag_of, read_given, takes_fields
 from cli.kinds import KINDS
 from cli.options import JsonOption, ObjectArgument, WatchOption, YesOption
@@ -122,9 +122,9 @@ def revert(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption
 
 
 def approve(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
-    """Approve a large backfill, or an action that another person requested.
+    """Approve a large backfill, or a change that another person requested.
 
-    The person who requested it can't approve it. You need the scope of the requested action.
+    The person who requested it can't approve it. You need the scope of the change.
     """
     _act("approve", name, watch=watch, as_json=as_json)
 
@@ -133,11 +133,11 @@ def reject(
     name: ObjectArgument,
     *,
     reason: Annotated[
-        str | None, typer.Option(help="The reason. The person who requested the action sees it.")
+        str | None, typer.Option(help="The reason. The person who requested the change sees it.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Reject an action. The person who requested an action can also withdraw it with this command."""
+    """Reject a change. The person who requested a change can also withdraw it with this command."""
     _act("reject", name, {"reason": reason}, as_json=as_json)
 
 
@@ -186,6 +186,6 @@ def _act(
         if verb == "retry" and body and kind.name != "backfill":
             raise InputError(f"--only, --code and --row work only with a backfill. {name} is a {kind.name}.")
         found = kind.acts[verb](api, object_id, body)
-        if kind.name != "approval":
+        if kind.name != "change":
             end_if_held(found, waits=watch, as_json=as_json)
         kind.finish(api, found, watch=watch, as_json=as_json)

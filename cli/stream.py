@@ -10,7 +10,7 @@ from uuid import uuid4
 import typer
 
 from cli.api import open_api, poll
-from cli.approval import end_if_held
+from cli.change import end_if_held
 from cli.completion import name_argument
 from cli.flags import flag_of, read_given, takes_fields
 from cli.inventory import render_streams

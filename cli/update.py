@@ -7,7 +7,7 @@ from uuid import uuid4
 import typer
 
 from cli.api import open_api
-from cli.approval import end_if_held
+from cli.change import end_if_held
 from cli.jobs import JOB_FILTERS, act_on_job, fetch_jobs, next_of
 from cli.moments import render_minute, render_seconds
 from cli.objects import ObjectKind, follow_states, stream_name

@@ -258,18 +258,6 @@ class RefeedApi(ApiConnection):
         found: list[dict[str, Any]] = self.jobs.list(page_size=1000, kind=kind, stream=stream)["jobs"]
         return found
 
-    def list_approvals(self, *, state: str | None = None, page_size: int) -> dict[str, Any]:
-        """Return the newest actions that wait for a second person or did, or those in one state."""
-        return self.call("GET", "/approvals", params={"page_size": str(page_size), "state": state})
-
-    def read_approval(self, approval: str) -> dict[str, Any]:
-        """Return an action that waits for a second person, or what became of it."""
-        return self.call("GET", path_of("approvals", approval))
-
-    def decide_approval(self, approval: str, verb: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Approve or reject an action, and return what became of it."""
-        return self.call("POST", path_of("approvals", approval, f":{verb}"), json=body)
-
     def launch_template(self, name: str, parameters: Mapping[str, Any], *, idempotency_key: str) -> dict[str, Any]:
         """Launch a template and return what it made; the key makes sending it twice harmless."""
         path = path_of("manifests", name, ":launch")

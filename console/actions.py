@@ -5,19 +5,19 @@ from typing import Any, Final
 from urllib.parse import quote
 from uuid import uuid4
 
-from console.approvals import APPROVAL_ACTIONS
 from console.attach import ATTACH_ACTIONS
 from console.effects import (
     Effects,
     approve_effects,
     cancel_effects,
     pause_effects,
+    reject_effects,
     rerun_effects,
     resume_effects,
     retry_effects,
     revert_effects,
 )
-from console.forms import Action, ActionPage, FormField, form_fault, parse_number, path_after
+from console.forms import Action, ActionPage, FormField, form_fault, parse_number
 from console.jobs import VERBS, describe_job, find_verbs, scope_of
 from console.new_backfill import describe_new_backfill, launch_backfill
 from console.schedules import SCHEDULE_ACTIONS
@@ -28,6 +28,7 @@ from model.principal import RUN, STREAMS_OPERATE
 
 _DEFAULT_DRAIN_SECONDS: Final = "120"
 _REFUSED: Final = 409
+_IRREVERSIBLE: Final = frozenset({"cancel", "rollback"})
 
 
 def answer_action(action: Action, visit: Visit, fields: Mapping[str, str] | None) -> str | dict[str, Any]:
@@ -62,17 +63,39 @@ def _no_body(_: Mapping[str, str]) -> Mapping[str, Any] | None:
     return None
 
 
+def _nothing_typed(_: Mapping[str, Any]) -> None:
+    return None
+
+
+def _target_of(job: Mapping[str, Any]) -> str | None:
+    return job.get("topic") or job.get("stream")
+
+
+def _approval_typed(job: Mapping[str, Any]) -> str | None:
+    """Return the stream's name where nobody takes the change back."""
+    return job["name"] if job["kind"] == "change" and job["verb"] in _IRREVERSIBLE else None
+
+
+def _reject_fields(_: Mapping[str, Any], given: Mapping[str, str]) -> tuple[FormField, ...]:
+    return (FormField("reason", "Why", value=given.get("reason", "")),)
+
+
+def _reject_body(fields: Mapping[str, str]) -> Mapping[str, Any] | None:
+    reason = fields.get("reason", "").strip()
+    return {"reason": reason} if reason else None
+
+
 def _job_action(
     verb: str,
     effects: Effects,
     *,
-    typed: bool = False,
+    typed: Callable[[Mapping[str, Any]], str | None] = _nothing_typed,
     fields: Callable[[Mapping[str, Any], Mapping[str, str]], tuple[FormField, ...]] = _no_fields,
     body: Callable[[Mapping[str, str]], Mapping[str, Any] | None] = _no_body,
 ) -> Action:
     """Return an action of a job; ``fields`` are those of its form, and ``body`` is what they come to.
 
-    What a job's state does not allow has no form. ``typed`` asks for the job's topic or stream.
+    What a job's state does not allow has no form. ``typed`` returns what has to be typed first.
     """
 
     def describe(visit: Visit, given: Mapping[str, str]) -> ActionPage:
@@ -86,7 +109,7 @@ def _job_action(
             back=f"/jobs/{job['id']}",
             etag=job["etag"],
             fields=fields(job, given) if is_possible else (),
-            typed=(job.get("topic") or job.get("stream")) if typed else None,
+            typed=typed(job),
             is_possible=is_possible,
             scope=scope_of(job, verb),
         )
@@ -102,7 +125,7 @@ def _job_action(
         else:
             found = visit.api.jobs.act(job, verb, chosen, etag=etag)
         # A stable update is taken back by another one, and a merge that runs again is a new one.
-        return path_after(sent, f"/jobs/{found['id']}")
+        return f"/jobs/{found['id']}"
 
     return Action(f"/jobs/{{id}}/{verb}", "", describe, perform)
 
@@ -324,9 +347,8 @@ def _stream_path(name: str) -> str:
 
 
 def _stream_result(name: str, answer: Mapping[str, Any]) -> str:
-    """Return where to go on: the stream, or the approval that its action waits for."""
-    is_held = answer.get("state") == "WAITING" and str(answer.get("id", "")).startswith("ap_")
-    return f"/approvals/{answer['id']}" if is_held else _stream_path(name)
+    """Return where to go on: the stream, or the change that waits for a second person."""
+    return f"/jobs/{answer['id']}" if answer.get("kind") == "change" else _stream_path(name)
 
 
 def _describe_new(visit: Visit, given: Mapping[str, str]) -> ActionPage:
@@ -344,13 +366,13 @@ ACTIONS: Final = (
     Action("/backfills/new", RUN, _describe_new, launch_backfill),
     _job_action("pause", pause_effects),
     _job_action("resume", resume_effects),
-    _job_action("cancel", cancel_effects, typed=True),
-    _job_action("approve", approve_effects),
-    _job_action("revert", revert_effects, typed=True),
+    _job_action("cancel", cancel_effects, typed=_target_of),
+    _job_action("approve", approve_effects, typed=_approval_typed),
+    _job_action("reject", reject_effects, fields=_reject_fields, body=_reject_body),
+    _job_action("revert", revert_effects, typed=_target_of),
     _job_action("retry", retry_effects, fields=_retry_fields, body=_retry_body),
     _job_action("rerun", rerun_effects, fields=_rerun_fields),
     _job_action("rate", _rate_effects, fields=_rate_fields, body=_rate_body),
-    *APPROVAL_ACTIONS,
     *SCHEDULE_ACTIONS,
     *SOURCE_ACTIONS,
     *ATTACH_ACTIONS,

@@ -145,8 +145,6 @@ class Console:
                 def draw() -> str:
                     return render(page.live, {**page.read(now), "visit": now, "page": page})
 
-                if page.is_personal:
-                    return draw()
                 return self._recent.read(now.rights, f"{now.path} {now.params} {now.zone.key}", draw)
 
             events = stream_page(

@@ -76,11 +76,26 @@ def rerun_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
 
 def approve_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what an approval will do."""
+    if job["kind"] == "change":
+        return (
+            f"{job['created_by']} asks: {job['what']}",
+            "If you approve, Refeed carries out the action at once. The history names you and the requester.",
+            "Nobody can approve their own request.",
+        )
     rows = (job["approval"] or {}).get("rows")
     many = "an unknown number of" if rows is None else f"{rows:,}"
     return (
         f"{job['created_by']} wants to publish {many} messages to {job['topic']}.",
         "If you approve the backfill, it starts. The history names you as the approver.",
+    )
+
+
+def reject_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a rejection will do."""
+    return (
+        f"{job['created_by']} asks: {job['what']}",
+        "If you reject, Refeed does not carry out the action, and nobody can approve this request later.",
+        "The requester withdraws the request with this.",
     )
 
 

@@ -55,11 +55,6 @@ class Action:
     perform: Callable[[Visit, Mapping[str, str]], str]
 
 
-def path_after(fields: Mapping[str, str], path: str) -> str:
-    """Return the path to go on at after an action: the list of approvals when its form stands there."""
-    return "/approvals" if fields.get("from_list") else path
-
-
 def form_fault(fault: str, *, status: int = 422, **details: str) -> RequestRefusedError:
     """Return the error of a form that can't be sent, in the form of a refusal by the API."""
     return RequestRefusedError(fault, detail=fault, status=status, **details)

@@ -20,10 +20,9 @@ _FEW_CHANGES: Final = 15
 _MANY_CHANGES: Final = 500
 # Things that have a page here; a manifest and a key have none.
 _COLLECTIONS: Final = {
-    **dict.fromkeys(("backfill", "merge", "compaction", "restore", "update"), "jobs"),
+    **dict.fromkeys(("backfill", "merge", "compaction", "restore", "update", "change"), "jobs"),
     "schedule": "schedules",
     "stream": "streams",
-    "approval": "approvals",
     "topic": "topics",
     "source": "sources",
 }

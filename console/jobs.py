@@ -13,15 +13,17 @@ from model.principal import APPROVE, PLAN, ROLLOUTS_APPLY, RUN, STREAMS_OPERATE
 LOG_BYTES: Final = 16 * 1024
 EVENTS: Final = 1000
 _PAGE_SIZE: Final = 50
-_KINDS: Final = ("backfill", "merge", "compaction", "update", "restore")
+_KINDS: Final = ("backfill", "merge", "compaction", "update", "restore", "change")
 # Agents carry them out, and write to the log of the stream.
 _OF_STREAMS: Final = {"update": "Update of", "restore": "Rollback of"}
+_WITHOUT_LOG: Final = frozenset({*_OF_STREAMS, "change"})
 _GOES_BACK: Final = frozenset({"ROLLING_BACK", "HANDING_BACK"})
 _STATES: Final = tuple(state.value for state in JobState)
 _FEW: Final = 3
 # What an action is called on its button; the button of one that loses something is red.
 VERBS: Final[Mapping[str, str]] = {
     "approve": "Approve",
+    "reject": "Reject",
     "pause": "Pause",
     "resume": "Resume",
     "rate": "Change the rate",
@@ -33,7 +35,7 @@ VERBS: Final[Mapping[str, str]] = {
 # Fields that every job has; the rest is what its kind wants and has done.
 _OF_EVERY_JOB: Final = frozenset(
     {"id", "kind", "state", "description", "error", "etag", "restarts"}
-    | {"created_by", "created_at", "started_at", "finished_at"}
+    | {"created_by", "created_at", "started_at", "finished_at", "what"}
 )
 
 
@@ -76,7 +78,7 @@ def read_job(visit: Visit) -> dict[str, Any]:
         "scopes": {verb: scope_of(job, verb) for verb in VERBS},
         "events": visit.read(f"events {name}", lambda: api.list_events(name, page_size=EVENTS)["events"]),
         "log": None
-        if job["kind"] in _OF_STREAMS
+        if job["kind"] in _WITHOUT_LOG
         else visit.read(
             f"log {name}", lambda: "".join(api.jobs.read_log(name, tail_bytes=LOG_BYTES, follow=False))
         ),
@@ -109,6 +111,8 @@ def describe_job(job: Mapping[str, Any]) -> str:
     if job["kind"] == "merge":
         of = job["source"] or "all sources"
         return f"Dry run of a merge of {of}" if job["dry_run"] else f"Merge of {of}"
+    if job["kind"] == "change":
+        return f"{job['verb']} {job['resource']} {job['name']}".capitalize()
     if job["kind"] in _OF_STREAMS:
         return f"{_OF_STREAMS[job['kind']]} {job['stream']}"
     tables = job["tables"]
@@ -123,7 +127,7 @@ def find_done(job: Mapping[str, Any]) -> dict[str, Any] | None:
         >>> find_done({"kind": "compaction", "tables": ["archive", "a.b"], "files_removed": {"archive": 9}})
         {'done': 1, 'whole': 2, 'of': 'tables compacted', 'failed': 0}
     """
-    if job["kind"] in _OF_STREAMS:
+    if job["kind"] in _WITHOUT_LOG:
         return None
     if job["kind"] == "compaction":
         return {
@@ -152,6 +156,8 @@ def find_verbs(job: Mapping[str, Any]) -> tuple[str, ...]:
         (('cancel',), ('rerun',))
     """
     state, is_over = job["state"], job["state"] in ENDED
+    if job["kind"] == "change":
+        return () if is_over else ("approve", "reject")
     if job["kind"] in _OF_STREAMS:
         goes_on = job["finished_at"] is None and state not in _GOES_BACK
         possible = {"revert": job["kind"] == "update" and (goes_on or state == "STABLE")}
@@ -177,6 +183,8 @@ def find_verbs(job: Mapping[str, Any]) -> tuple[str, ...]:
 
 def scope_of(job: Mapping[str, Any], verb: str) -> str:
     """Return the scope that a verb needs; a merge that changes nothing may be steered by who may plan it."""
+    if job["kind"] == "change":
+        return str(job["scope"])
     if verb == "approve":
         return APPROVE
     if job["kind"] in _OF_STREAMS:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from console.approvals import read_approvals
 from console.backfill import read_letters, read_missing
 from console.home import read_home, read_lines
 from console.jobs import read_job, read_jobs
@@ -29,21 +28,11 @@ class Page:
     read: Callable[[Visit], dict[str, Any]]
     # Of a warehouse that bills by the byte no page asks again and again by itself: None is never.
     every_seconds: float | None = 3.0
-    # Its part depends on who the caller is, or has a token of one browser; others are shared by equal rights.
-    is_personal: bool = False
     template: str = "live.html"
 
 
 def _read_streams(visit: Visit) -> dict[str, Any]:
     return {"title": "Streams", "streams": visit.read("streams", visit.api.list_streams), **read_lines(visit)}
-
-
-def _read_approval(visit: Visit) -> dict[str, Any]:
-    name = visit.path_params["id"]
-    found = visit.read(f"approval {name}", lambda: visit.api.read_approval(name))
-    about = found.data or {"action": "Approval", "kind": "", "name": name}
-    title = f"{about['action']} {about['kind']} {about['name']}".capitalize()
-    return {"title": title, "id": name, "found": found, "approval": found.data}
 
 
 PAGES: Final = (
@@ -59,8 +48,6 @@ PAGES: Final = (
     # What these two read costs queries, as a topic's own page does.
     Page("/sources/{name}", "sources", "source_live.html", read_source, None),
     Page("/sources/{name}/dead-letters", "sources", "letters_live.html", read_source_letters, None),
-    Page("/approvals", "home", "approvals_live.html", read_approvals, 10.0, is_personal=True),
-    Page("/approvals/{id}", "home", "approval_live.html", _read_approval),
     Page("/jobs", "jobs", "jobs_live.html", read_jobs, template="jobs.html"),
     Page("/jobs/{id}", "jobs", "job_live.html", read_job),
     Page("/jobs/{id}/dead-letters", "jobs", "dead_letters_live.html", read_letters, None),

@@ -11,7 +11,7 @@ from model.errors import JobNotFoundError, JobStateError
 from model.job import is_job_id
 from model.principal import Principal
 
-VERBS: Final = ("change", "pause", "resume", "cancel", "retry", "revert", "approve")
+VERBS: Final = ("change", "pause", "resume", "cancel", "retry", "revert", "approve", "reject")
 
 
 class JobCollection:
@@ -70,10 +70,10 @@ class JobCollection:
         """
         kinds = request.where.kinds
         if not kinds:
-            principal.require_any(*sorted({each.scope for each in self._by_name.values()}))
-            kinds = tuple(name for name, each in self._by_name.items() if principal.may(each.scope))
+            principal.require_any(*sorted({scope for each in self._by_name.values() for scope in each.scopes}))
+            kinds = tuple(name for name, each in self._by_name.items() if any(map(principal.may, each.scopes)))
         for kind in kinds:
-            principal.require(self._by_name[kind].scope)
+            principal.require_any(*self._by_name[kind].scopes)
         # The order of ids is that of time for one prefix alone.
         has_one = sum(each.name in kinds for each in self._by_prefix.values()) == 1
         order_by = request.order_by or ("" if has_one else "created_at desc")

@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from jobs.store import Job, JobFilter, JobStore
-from model.approval import ApprovalState
 from model.job import JobState
 from model.stream_record import StreamState
 from model.stream_update import UpdateState
@@ -28,7 +27,7 @@ class InboxItem:
     kind: InboxKind
     resource: str
     id: str
-    state: JobState | StreamState | ApprovalState | UpdateState | None
+    state: JobState | StreamState | UpdateState | None
     topic: str | None
     created_by: str | None
     since: datetime | None

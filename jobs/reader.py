@@ -45,14 +45,14 @@ class JobChanges(Generic[View]):
 
 
 class JobReader(ABC, Generic[View]):
-    """Shows and watches the jobs of one kind, whose name is ``name``; ``scope`` is what a caller needs for that.
+    """Shows and watches the jobs of one kind, whose name is ``name``; a caller needs one of ``scopes`` for that.
 
     Raises:
-        ForbiddenError: any call whose ``principal`` lacks the scope.
+        ForbiddenError: any call whose ``principal`` has none of the scopes.
         JobNotFoundError: any call that names a job that is not there, or is of another kind.
     """
 
-    scope: ClassVar[str] = READ
+    scopes: ClassVar[tuple[str, ...]] = (READ,)
 
     def __init__(self, name: str, store: JobStore) -> None:
         self.name = name
@@ -111,7 +111,7 @@ class JobReader(ABC, Generic[View]):
         return self.read_log(job_id, principal=principal)
 
     def _read(self, job_id: str, principal: Principal) -> Job:
-        principal.require(self.scope)
+        principal.require_any(*self.scopes)
         return self._get(job_id)
 
     def _get(self, job_id: str) -> Job:

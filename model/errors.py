@@ -379,14 +379,6 @@ class ApprovalRequiredError(RefeedError, code="approval_required"):
     """The backfill waits for the approval of another person."""
 
 
-class ApprovalNotFoundError(RefeedError, code="approval_not_found"):
-    """There is no such approval."""
-
-
-class ApprovalStateError(RefeedError, code="approval_state_conflict"):
-    """The approval was already decided, or it has expired."""
-
-
 class StagingUnknownError(RefeedError, code="staging_unknown"):
     """Refeed knows no staging table for the backfill's target topic."""
 

@@ -1,5 +1,6 @@
 """Keeps jobs, their states and history, in SQLite or PostgreSQL; every change of state is one transaction."""
 
+from jobs.store.changes import CHANGE, change_of
 from jobs.store.lists import ORDER_FIELDS, sort_key
 from jobs.store.records import (
     EVERY_JOB,
@@ -20,6 +21,7 @@ from jobs.store.stream_snapshots import restore_of
 from jobs.store.stream_updates import first_step_back, standby_name, update_of
 
 __all__ = [
+    "CHANGE",
     "DELETION",
     "EVERY_JOB",
     "ORDER_FIELDS",
@@ -37,6 +39,7 @@ __all__ = [
     "SortOrder",
     "StoredPlan",
     "UserSession",
+    "change_of",
     "first_step_back",
     "open_store",
     "restore_of",

@@ -247,6 +247,7 @@ class Jobs:
         expected_state: JobState | None = None,
         owner: str | None = None,
         options: Mapping[str, Any] | None = None,
+        memory: Mapping[str, Any] | None = None,
         guard: Callable[[Sequence[Job]], None] | None = None,
         max_running: int | None = None,
         awaits_person: bool = False,
@@ -254,8 +255,9 @@ class Jobs:
         """Move the job to ``state`` and write it into the history, in one transaction.
 
         ``error`` replaces what the job had; ``driver`` is kept when none is given, and forgotten where none can
-        be; ``options`` are changed on the way. A job that a person starts again may have its driver restarted
-        as often as a new one. ``guard`` is as for :meth:`insert`, called when nothing else is against the move.
+        be; ``options`` are changed on the way, and ``memory`` is added to what the job has. A job that a person
+        starts again may have its driver restarted as often as a new one. ``guard`` is as for :meth:`insert`,
+        called when nothing else is against the move.
         With ``max_running`` it takes one of those places, which :meth:`Leases.claim` gives out otherwise. An end
         is news, and so is a move with ``awaits_person``: from then on the job waits for somebody to decide.
 
@@ -285,6 +287,7 @@ class Jobs:
                 job_id,
                 version=job.version + 1,
                 error=error,
+                **({} if memory is None else {"memory": {**job.memory, **memory}}),
                 **({} if driver is None else {"driver": driver}) | _state_changes(job, state, now),
                 **_news_changes(job, state, now, awaits_person=awaits_person),
                 **_option_changes(job, options),

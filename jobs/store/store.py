@@ -6,8 +6,8 @@ from pathlib import Path
 
 from sqlalchemy.engine import URL
 
-from jobs.store.approvals import Approvals
 from jobs.store.audit import AuditLog
+from jobs.store.changes import Changes
 from jobs.store.database import Database
 from jobs.store.events import Events
 from jobs.store.figures import FigureHistory
@@ -42,7 +42,7 @@ class JobStore(
     Manifests,
     Uploads,
     Agents,
-    Approvals,
+    Changes,
     FigureHistory,
     Events,
 ):

@@ -16,7 +16,6 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
 from jobs.store.records import ApiKey, AuditEntry, Job, KeySession, StoredPlan, UserSession
-from model.approval import Approval, ApprovalRequest
 from model.event import HistoryEvent
 from model.manifest_record import ManifestRecord, ScheduleRun
 from model.manifest_upload import ManifestUpload
@@ -25,7 +24,7 @@ from model.stream_record import StreamRecord
 from model.stream_snapshot import SnapshotRecord
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0032"
+SCHEMA_REVISION: Final = "0033"
 
 METADATA: Final = sa.MetaData()
 
@@ -262,19 +261,6 @@ STREAM_AGENTS: Final = _table(
     AgentReport,
     sa.Column("agent", TEXT, primary_key=True),
     sa.Column("reported_at", Moment, nullable=False),
-)
-
-# Actions that wait for a second person, and what became of each.
-APPROVALS: Final = _table(
-    "approvals",
-    Approval,
-    *_columns(ApprovalRequest, {"requester"}),
-    sa.Column("id", TEXT, primary_key=True),
-    sa.Column("requested_by", TEXT, nullable=False),
-    sa.Column("scopes", DOCUMENT, nullable=False),
-    sa.Column("topics", DOCUMENT),
-    sa.Column("state", TEXT, nullable=False, index=True),
-    without={"asked"},
 )
 
 # The folders and buckets that manifests are uploaded to, each with the lease of who watches it, and their files.

@@ -5,8 +5,20 @@ from typing import Any
 
 import pytest
 
+from model.change import ChangeRequest
 from model.job import new_job_id
-from model.principal import ADMIN, PLAN, READ, ROLLOUTS_APPLY, RUN, SCOPES, STREAMS_OPERATE, STREAMS_READ
+from model.principal import (
+    ADMIN,
+    PLAN,
+    READ,
+    ROLLOUTS_APPLY,
+    RUN,
+    SCHEDULES_APPLY,
+    SCOPES,
+    STREAMS_OPERATE,
+    STREAMS_READ,
+    Principal,
+)
 from model.stream_options import StreamKind
 from model.stream_update import UpdateRequest
 from tests.document import openapi_document
@@ -28,10 +40,10 @@ BODIES = {
     "pruneManifests": {"keep": ["x"]},
 }
 MERGE = {"source": None, "since": None, "dry_run": False, "sources": ["orders"]}
-# Which of the scopes they need depends on what is there: the approval's action, the template, a dry run.
+# Which of the scopes they need depends on what is there: the change, the template, a dry run.
 # The kind of job that a scope is for, by the beginning of its id: who may plan may steer a merge's dry run.
-PREFIXES = {PLAN: "mg", STREAMS_READ: "up", STREAMS_OPERATE: "up", ROLLOUTS_APPLY: "ro"}
-DEPENDS = {"launchTemplate", "approveApproval", "rejectApproval", "createMerge"}
+PREFIXES = {PLAN: "mg", STREAMS_READ: "up", STREAMS_OPERATE: "ch", SCHEDULES_APPLY: "ch", ROLLOUTS_APPLY: "ro"}
+DEPENDS = {"launchTemplate", "createMerge", "rejectJob"}
 
 
 def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -95,6 +107,10 @@ def test_an_operation_refuses_every_other_scope_and_takes_each_of_its_own(api: A
         (STREAMS_READ, "GET", "", ("bf", "mg", "cp")),
         (STREAMS_READ, "GET", ":watch", ("bf", "mg", "cp")),
         (STREAMS_OPERATE, "POST", ":revert", ("bf",)),
+        (STREAMS_OPERATE, "GET", "", ("bf", "mg", "cp", "up", "rs")),
+        (STREAMS_OPERATE, "POST", ":approve", ("bf",)),
+        (PLAN, "GET", "", ("ch", "ap")),
+        (ROLLOUTS_APPLY, "POST", ":reject", ("ch", "ap")),
         (RUN, "POST", ":revert", ("up", "ro")),
     ],
 )
@@ -111,11 +127,15 @@ def test_a_list_has_the_kinds_that_the_caller_may_see(api: Any) -> None:
     # That of a rollout is an update, too.
     rollout = api.store.insert(new_job_id("ro"), "update", api.store.get(update).request, actor="ann").id
     merge = api.store.insert(new_job_id("mg"), "merge", MERGE, actor="ann").id
+    ann = Principal("key:ann", frozenset({STREAMS_OPERATE}))
+    asked = ChangeRequest("stream", "backup", "cancel", {}, "Cancel backup.", 1, STREAMS_OPERATE, requester=ann)
+    change = api.store.create_change(asked).id
     kinds = {READ: ("merge", [merge], "update"), STREAMS_READ: ("update", [rollout, update], "merge")}
+    kinds |= {STREAMS_OPERATE: ("change", [], "merge"), SCHEDULES_APPLY: ("change", [], "update")}
     for scope, (kind, found, other) in kinds.items():
         with api.client(api.make_key(scope, name="one")) as client:
-            for params in ({}, {"kind": kind}):
-                assert [job["id"] for job in client.get("/jobs", params=params).json()["jobs"]] == found
+            for params, seen in (({}, [change, *found]), ({"kind": kind}, found or [change])):
+                assert [job["id"] for job in client.get("/jobs", params=params).json()["jobs"]] == seen
             assert client.get("/jobs", params={"kind": [kind, other]}).status_code == 403
     with api.client(api.make_key(READ, STREAMS_READ, name="both")) as client:
-        assert [job["id"] for job in client.get("/jobs").json()["jobs"]] == [merge, rollout, update]
+        assert [job["id"] for job in client.get("/jobs").json()["jobs"]] == [change, merge, rollout, update]

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from console.actions import ACTIONS
 from console.pages import PAGES
 from jobs.store import JobFilter
-from model.approval import ApprovalRequest
+from model.change import ChangeRequest
 from model.job import JobState, new_job_id
 from model.principal import SCOPES, STREAMS_OPERATE, Principal
 from model.stream_options import StreamKind
@@ -67,11 +67,11 @@ def fill_yard(yard: Yard) -> dict[str, str]:
         compaction = store.insert(new_job_id("cp"), "compaction", tables, actor=EVIL, state=JobState.PAUSED)
         store.change(compaction.id, actor="driver", what=EVIL, findings={"tables": {f"staging.{EVIL}": 7}})
         message = {"id": "m0", "at": _ingest_time(yard, "m0")}
-        asked = ApprovalRequest(
-            kind="stream",
+        asked = ChangeRequest(
+            resource="stream",
             name="backup",
-            action="cancel",
-            request={"reason": EVIL},
+            verb="cancel",
+            body={"reason": EVIL},
             what=f"Cancel backup. {EVIL}",
             version=1,
             scope=STREAMS_OPERATE,
@@ -88,7 +88,7 @@ def fill_yard(yard: Yard) -> dict[str, str]:
             "/sources/{name}": "/sources/hooks",
             "/snapshots/{id}": f"/snapshots/{complete(store).id}",
             "/schedules/{name}": f"/schedules/{apply_schedule(yard)}",
-            "/approvals/{id}": f"/approvals/{store.create_approval(asked).id}",
+            "/jobs/{id}/approve": f"/jobs/{store.create_change(asked).id}/approve",
             "/jobs/{id}/revert": f"/jobs/{update.id}/revert",
         }
     return yard.places

@@ -1,4 +1,4 @@
-"""Sources and approvals in Chromium: they fit both widths, run nothing of others, and are decided in place."""
+"""Sources and changes in Chromium: they fit both widths, run nothing of others, and are decided."""
 
 import re
 from collections.abc import Callable
@@ -38,19 +38,20 @@ def test_chosen_dead_letters_are_planned_and_redriven(yard: Works, open_tab: Cal
     assert len(job.request["parameters"]["message_ids"]["value"]) == 1
 
 
-def test_an_action_is_approved_in_place_by_the_second_person(yard: Works, open_tab: Callable[..., Tab]) -> None:
+def test_a_change_is_approved_on_its_page_by_the_second_person(yard: Works, open_tab: Callable[..., Tab]) -> None:
     asked = yard.ask("drain", body={"timeout_seconds": 7})
     tab = open_tab()
     with calm(tab):
         tab.sign_in(yard.key)
-        tab.open("/approvals")
-        assert "You requested this action yourself" in tab.page.inner_text(f"#{asked}")
-        assert tab.page.locator(f"#{asked}").get_by_role("button", name="Approve").count() == 0
+        tab.open(f"/jobs/{asked}")
+        assert "Somebody other than key:ann must approve this change." in tab.page.inner_text("main")
     tab = open_tab()
     with calm(tab):
         tab.sign_in(yard.bob)
-        tab.open("/approvals")
-        tab.page.locator(f"#{asked}").get_by_role("button", name="Approve").click()
-        tab.page.wait_for_url(re.compile(r"/console/approvals$"))
-        tab.page.wait_for_selector(f"#{asked}", state="detached")
+        tab.open("/jobs?kind=change")
+        tab.page.get_by_role("link", name="Drain stream backup").first.click()
+        tab.page.get_by_role("link", name="Approve ...").click()
+        tab.page.get_by_role("button", name="Approve").click()
+        tab.page.wait_for_url(re.compile(rf"/console/jobs/{asked}$"))
+        tab.page.wait_for_selector("text=SUCCEEDED")
     assert yard.api.store.get_stream("backup").wanted is Wanted.DRAINED

@@ -38,7 +38,7 @@ def test_what_waits_leads_to_a_page_that_is_there(yard: Yard, browser: httpx.Cli
     assert f'href="/console/jobs/{yard.failed}"' in waiting
     wrong = text.split('id="verdict"')[1].split("</section>")[0]
     assert 'href="/console/streams/pipeline-shop"' in wrong
-    for resource in ("backfill", "update", "approval", "topic", "source"):
+    for resource in ("backfill", "update", "change", "topic", "source"):
         path = path_of(resource, "unheard-of", "2026-01-02T03:00:00Z")
         assert path is not None
         # The page is there, also where nothing has that name.

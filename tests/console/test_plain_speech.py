@@ -42,7 +42,7 @@ def test_a_range_that_is_none_is_refused_and_stays_as_it_was_written(browser, qu
         "/topics?by=year",
         "/topics/orders?step=week",
         "/streams/backup?over=year",
-        "/approvals?state=MAYBE",
+        "/jobs?kind=change&state=MAYBE",
         "/jobs?kind=dream",
         "/jobs?state=running",
         "/jobs?since=yesterday",
@@ -76,7 +76,6 @@ def test_what_a_link_says_is_refused_where_it_is_none_of_the_choices(browser: ht
         "/streams/nothing",
         "/sources/nothing",
         "/topics/nothing",
-        "/approvals/{job}",
         "/nowhere",
     ],
 )

@@ -52,7 +52,7 @@ class Works(Yard):
     canary: str
 
     def ask(self, verb: str, stream: str = "backup", body: Any = None, key: str | None = None) -> str:
-        """Ask for an action on a stream, and return the approval that it waits for."""
+        """Ask for an action on a stream, and return the change that waits for approval."""
         with self.api.client(key or self.key) as client:
             answer = client.post(f"/streams/{stream}:{verb}", json=body)
         assert answer.status_code == 202, answer.text

@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import Engine, event
 
 from jobs.store import Idempotency, JobFilter, JobStore, SortOrder, open_store
-from model.approval import ApprovalRequest, ApprovalState
+from model.change import ChangeRequest
 from model.errors import (
-    ApprovalStateError,
     JobNotFoundError,
+    JobStateError,
     RefeedError,
     RequestInvalidError,
     StreamExistsError,
@@ -145,10 +145,10 @@ def test_a_refusal_says_what_stands_in_the_way(store: JobStore) -> None:
     refused("is ending", StreamStateError, change)
     end(Wanted.CANCELLED)
     refused("being cancelled", StreamStateError, lambda: end(Wanted.DRAINED))
-    asked = ApprovalRequest("stream", "backup", "drain", {}, "Drain.", 1, STREAMS_OPERATE, ANN)
-    decide = partial(store.decide_approval, store.create_approval(asked).id, ApprovalState.REJECTED, actor="bob")
+    asked = ChangeRequest("stream", "backup", "drain", {}, "Drain.", 1, STREAMS_OPERATE, ANN)
+    decide = partial(store.move, store.create_change(asked).id, JobState.CANCELLED, actor="bob")
     decide()
-    refused("REJECTED, decided by bob", ApprovalStateError, decide)
+    refused("is CANCELLED", JobStateError, decide)
 
 
 def test_a_plan_is_kept_until_it_is_purged(store: JobStore) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from jobs.store import ApiKey, Idempotency, JobFilter, SortOrder, sort_key
-from model.approval import ApprovalRequest, ApprovalState
+from model.change import ChangeRequest
 from model.fault import FaultRecord
 from model.job import JobState
 from model.principal import STREAMS_OPERATE, Principal
@@ -129,20 +129,14 @@ CALLS: dict[str, dict[str, Draw]] = {
         "verdict": any_of({"state": "pending"}, {"state": "pending", "landed": 5}, {"state": "done"}),
         "epoch": any_of(0, 0, 0, 1), "again_seconds": any_of(None, -1.0, 60.0),
     },
-    "create_approval": {
+    "create_change": {
         "asked": builds(
-            lambda requester, name, action, version, body: ApprovalRequest(
-                "stream", name, action, {"timeout": body}, f"{action} {name}", version, STREAMS_OPERATE, requester
+            lambda requester, name, verb, version, body: ChangeRequest(
+                "stream", name, verb, {"timeout": body}, f"{verb} {name}", version, STREAMS_OPERATE, requester
             ),
             any_of(ANN, BOB), any_of("backup", "x"), any_of("drain", "end"), any_of(3, 4), any_of(5, 6),
         ),
     },
-    "decide_approval": {
-        "APPROVAL": number, "state": any_of(ApprovalState.APPROVED, ApprovalState.REJECTED), "actor": person,
-        "reason": why,
-    },
-    "expire_approval": {"APPROVAL": number, "error": any_of(FaultRecord("stream_changed", "It changed."))},
-    "list_approvals": {"BEFORE": number, "limit": any_of(None, 1, 2)},
     "launch_stream": {
         "name": any_of("backup", "backup", "pipeline-a"), "actor": person, "release": any_of(None, "1.2"),
         "kind": any_of(*[StreamKind.BACKUP] * 2, StreamKind.PIPELINE), "options": any_of(None, {"slots": 4}),
@@ -186,7 +180,7 @@ OFTEN = (
     "insert", "move", "move", "move", "change", "begin_attempt", "restart", "take_over", "claim",
     "set_verification", "mark_notified", "list_unnotified", "launch_stream", "end_stream", "report_stream",
     "report_stream", "take_streams", "change_stream", "run", "run", "run", "retry", "end", "create", "relaunch",
-    "wait", "page", "page",
+    "wait", "page", "page", "create_change", "decide",
 )  # fmt: skip
 # Steps of several calls, and time.
 STEPS: dict[str, dict[str, Draw]] = {
@@ -213,6 +207,10 @@ STEPS: dict[str, dict[str, Draw]] = {
         "id_prefix": any_of(*[""] * 8, KINDS[0][:2], KINDS[0][:2].upper(), "%"),
         "states": any_of(*[()] * 4, (JobState.PENDING, JobState.RUNNING), (JobState.FAILED,)),
         "labels": any_of(*[()] * 6, (("env", "test"),), (("team", "a"), ("env", "prod")), (("it's", "x"),)),
+    },
+    "decide": {
+        "number": number, "state": any_of(*JobState), "actor": person, "why": why, "error": fault,
+        "memory": any_of(None, {"decided_by": "b"}, {"result": {"stream": "backup"}}),
     },
     "wait": {"by": any_of(*[0.5] * 6, 5.0, 61.0, 700.0, 4000.0, 90_000.0, -3600.0, YEARS, -YEARS)},
 }  # fmt: skip
@@ -241,11 +239,12 @@ class JobStoreMachine(RuleBasedStateMachine):
         arguments = self._filled({**given})
         return self.both(lambda s: in_order(name, getattr(s, name)(**arguments)))
 
-    def _filled(self, given: dict[str, Any]) -> dict[str, Any]:  # noqa: C901, PLR0912 - a line for each
+    def _filled(self, given: dict[str, Any]) -> dict[str, Any]:  # noqa: C901 - a line for each
         """Return the arguments, those in capitals made from what there is."""
         seen: Any = None
         if "JOB" in given:
-            seen = self._newest(self.model.jobs, given.pop("JOB"), lambda job_id: job_id[3:])
+            jobs = {job_id: kept for job_id, kept in self.model.jobs.items() if kept.job.subject is None}
+            seen = self._newest(jobs, given.pop("JOB"), lambda job_id: job_id[3:])
             given["job_id"] = "bf_none" if seen is None else seen.job.id
             seen = seen and seen.job
         elif "name" in given:
@@ -269,10 +268,6 @@ class JobStoreMachine(RuleBasedStateMachine):
             given["state"] = given["state"] or StreamState(getattr(seen, "wanted", "RUNNING"))
         if "NEWS" in given:
             given["news_at"] = NOON if given.pop("NEWS") else getattr(seen, "news_at", None)
-        for name, argument in (("APPROVAL", "approval_id"), ("BEFORE", "before")):
-            if name in given:
-                found = self._newest(self.model.approvals, given.pop(name), str)
-                given[argument] = "ap_none" if found is None else found.id
         if "NOW" in given:
             given["at"] = self.world.clock.now
         return {name: value for name, value in given.items() if not name.isupper()}
@@ -400,6 +395,13 @@ class JobStoreMachine(RuleBasedStateMachine):
         if job.id in {each.id for each in due}:
             self.both(lambda s: s.mark_notified(job.id, NOON, news_at=job.news_at, error=error))
 
+    def decide(self, number: int, **given: Any) -> None:
+        """Decide about one of the newest changes that wait, or did."""
+        found = self._newest(self.model.asked, number, str)
+        if found is not None:
+            job_id = next(each for each, asked in self.model.asked.items() if asked is found)
+            self.both(lambda s: s.move(job_id, **given, expected_state=JobState.PENDING))
+
     def page(
         self, *, kind: str, limit: int, order: Any, since: Any, number: int, later: Any, **given: Any
     ) -> None:
@@ -452,7 +454,13 @@ RACES: dict[str, Callable[[Any, int], Any]] = {
     "claim": lambda s, n: s.claim("backfill", f"{n}", limit=n + 2, lease_seconds=60),
     "begin an attempt": lambda s, n: s.begin_attempt("bf_2"),
     "change": lambda s, n: s.change("bf_3", actor="ann", what="w", options={f"o{n}": n}),
-    "decide": lambda s, n: s.decide_approval(s.list_approvals()[0].id, ApprovalState.APPROVED, actor=f"x{n}"),
+    "decide": lambda s, n: s.move(
+        s.list_active("change")[0].id,
+        JobState.RUNNING,
+        actor=f"x{n}",
+        expected_state=JobState.PENDING,
+        memory={"n": n},
+    ),
     "launch": lambda s, n: s.launch_stream("pipeline-b", StreamKind.PIPELINE, actor=f"x{n}"),
     "launch alone": lambda s, n: s.launch_stream(f"p-{n}", StreamKind.PIPELINE, actor="x", guard=at_most(2)),
     "change a stream and report it": lambda s, n: (
@@ -467,11 +475,11 @@ RACES: dict[str, Callable[[Any, int], Any]] = {
 @pytest.mark.parametrize("race", RACES)
 def test_calls_that_come_at_once_do_what_they_do_one_after_the_other(world: World, race: str) -> None:
     model = world.empty()
-    asked = ApprovalRequest("stream", "backup", "drain", {}, "Drain.", 1, STREAMS_OPERATE, ANN)
+    asked = ChangeRequest("stream", "backup", "drain", {}, "Drain.", 1, STREAMS_OPERATE, ANN)
     key = ApiKey("key_1", "rf_1", "d" * 64, "ci", ("backfills.read",), None, NOON)
     for call in (
         *(lambda s, n=n: s.insert(f"bf_{n}", "backfill", {}, actor=f"{n % 3}") for n in range(6)),
-        lambda s: s.create_approval(asked),
+        lambda s: s.create_change(asked),
         lambda s: s.launch_stream("backup", StreamKind.BACKUP, actor="ann"),
         lambda s: s.take_streams("a", limit=1, lease_seconds=60),
         lambda s: s.insert_key(key),

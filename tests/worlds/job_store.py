@@ -10,7 +10,6 @@ import sqlalchemy as sa
 
 from jobs.store import JobFilter, JobStore, open_store
 from jobs.store.tables import (
-    APPROVALS,
     AUDIT,
     CREATES,
     EVENTS,
@@ -19,13 +18,12 @@ from jobs.store.tables import (
     MANAGED_STREAMS,
     WEBHOOKS,
 )
-from model.approval import ApprovalState
 from model.errors import JobStateError, RefeedError
 from model.event import HistoryEvent
 from tests.worlds.job_store_model import JobStoreModel
 from tests.years.clock import Clock
 
-_TABLES: Final = (EVENTS, JOBS, CREATES, WEBHOOKS, APPROVALS, MANAGED_STREAMS, AUDIT, KEYS)
+_TABLES: Final = (EVENTS, JOBS, CREATES, WEBHOOKS, MANAGED_STREAMS, AUDIT, KEYS)
 NOON: Final = datetime(2026, 3, 2, 12, tzinfo=UTC)
 KINDS: Final = ("backfill", "merge")
 PEOPLE: Final = ("a", "b", "c")
@@ -88,7 +86,7 @@ def opened_world(url: str) -> Iterator[World]:
 
 def state_of(store: Store) -> list[Any]:
     """Return everything that can be read of a store, history by history."""
-    jobs = store.list_jobs(JobFilter(kinds=("backfill", "merge")), limit=1998)
+    jobs = store.list_jobs(JobFilter(kinds=("backfill", "merge", "change")), limit=1998)
     streams = store.list_streams()
     counts = store.count_jobs(("published", "failed"))
     return [
@@ -97,12 +95,10 @@ def state_of(store: Store) -> list[Any]:
         [store.held(kind, owner) for kind in KINDS for owner in PEOPLE],
         [sorted(store.owners(kind)) for kind in KINDS],
         [store.has_place(kind, limit) for kind in KINDS for limit in (1, 2, 3)],
-        [store.list_active(kind) for kind in (*KINDS, None)],
+        [store.list_active(kind) for kind in (*KINDS, "change", None)],
         sorted(counts, key=lambda count: (count.kind, count.state)),
         store.find_last_failures(),
         store.find_ends([*(job.id for job in jobs), "bf_none"]),
-        store.list_approvals(),
-        [[each.id for each in store.list_approvals(state=state)] for state in ApprovalState],
         streams,
         [events_of(store.list_stream_events, each.name) for each in streams],
         [store.list_agents(), *(store.list_streams(agent=agent) for agent in PEOPLE)],

@@ -1,4 +1,4 @@
-"""The rest of the job store of plain dicts: approvals, managed streams, keys and the audit log."""
+"""The rest of the job store of plain dicts: managed streams, keys and the audit log."""
 
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -6,10 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from jobs.store import ApiKey, AuditEntry
-from model.approval import EXPIRES_AFTER, Approval, ApprovalRequest, ApprovalState
 from model.errors import (
-    ApprovalNotFoundError,
-    ApprovalStateError,
     IdempotencyKeyReusedError,
     LeaseLostError,
     StoreError,
@@ -19,7 +16,6 @@ from model.errors import (
     StreamStateError,
 )
 from model.event import HistoryEvent, HistoryEventType, render_changes
-from model.fault import FaultRecord
 from model.stream_record import StreamRecord, StreamState, Wanted
 from tests.worlds.jobs_model import JobsModel, merged
 from tests.years.clock import Clock
@@ -41,12 +37,9 @@ class JobStoreModel(JobsModel):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
-        self.approvals: dict[str, Approval] = {}
         self.streams: dict[str, KeptStream] = {}
         self.audit: list[AuditEntry] = []
         self.keys: dict[str, ApiKey] = {}
-        # The id that a real store has given to what it has just made; such ids are nobody's choice.
-        self.made_id = ""
 
     def copy(self) -> "JobStoreModel":
         """Return another one that has everything that this one has."""
@@ -55,54 +48,6 @@ class JobStoreModel(JobsModel):
             if name != "clock":
                 setattr(other, name, deepcopy(value))
         return other
-
-    # -- approvals
-
-    def _shown(self, approval: Approval) -> Approval:
-        if approval.state is ApprovalState.WAITING and approval.expires_at <= self.now:
-            late = FaultRecord("approval_late", "Nobody decided in time.")
-            return replace(approval, state=ApprovalState.EXPIRED, error=late)
-        return approval
-
-    def create_approval(self, asked: ApprovalRequest) -> Approval:
-        for known in self.approvals.values():
-            is_same = replace(asked, what="", scope="", requester=known.asked.requester) == replace(
-                known.asked, what="", scope=""
-            )
-            waits = self._shown(known).state is ApprovalState.WAITING
-            if is_same and waits and known.asked.requester.name == asked.requester.name:
-                return known
-        assert self.made_id not in self.approvals
-        made = Approval(self.made_id, asked, ApprovalState.WAITING, self.now, self.now + EXPIRES_AFTER)
-        self.approvals[made.id] = made
-        return made
-
-    def get_approval(self, approval_id: str) -> Approval:
-        if approval_id not in self.approvals:
-            raise ApprovalNotFoundError
-        return self._shown(self.approvals[approval_id])
-
-    def list_approvals(
-        self, *, state: ApprovalState | None = None, before: str | None = None, limit: int | None = None
-    ) -> list[Approval]:
-        shown = [self._shown(self.approvals[each]) for each in sorted(self.approvals, reverse=True)]
-        found = [each for each in shown if state in {None, each.state} and (before is None or each.id < before)]
-        return found[:limit]
-
-    def decide_approval(
-        self, approval_id: str, state: ApprovalState, *, actor: str, reason: str | None = None
-    ) -> Approval:
-        found = self.get_approval(approval_id)
-        if found.state is not ApprovalState.WAITING:
-            raise ApprovalStateError
-        decided = replace(found, state=state, decided_by=actor, decided_at=self.now, reason=reason)
-        self.approvals[approval_id] = decided
-        return decided
-
-    def expire_approval(self, approval_id: str, error: FaultRecord) -> None:
-        found = self.approvals.get(approval_id)
-        if found is not None and found.state is ApprovalState.WAITING:
-            self.approvals[approval_id] = replace(found, state=ApprovalState.EXPIRED, error=error)
 
     # -- managed streams
 

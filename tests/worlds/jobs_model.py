@@ -6,11 +6,12 @@ It knows no threads, no transactions and no SQL.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from jobs.store import EVERY_JOB, Idempotency, Job, JobCount, JobFilter, SortOrder
+from model.change import EXPIRES_AFTER, ChangeRequest
 from model.errors import (
     IdempotencyInProgressError,
     IdempotencyKeyReusedError,
@@ -78,6 +79,9 @@ class JobsModel:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.jobs: dict[str, KeptJob] = {}
+        self.asked: dict[str, ChangeRequest] = {}
+        # The id that a real store has given to what it has just made; such ids are nobody's choice.
+        self.made_id = ""
         self.creates: dict[tuple[str, str], tuple[str, str, datetime]] = {}
         self.webhooks: dict[str, datetime] = {}
 
@@ -99,7 +103,11 @@ class JobsModel:
         return [kept for _, kept in sorted(self.jobs.items()) if kind in {None, kept.job.kind}]
 
     def _active(self, kind: str | None) -> list[Job]:
-        return [kept.job for kept in self._of(kind) if kept.job.state in _ACTIVE]
+        active = [kept.job for kept in self._of(kind) if kept.job.state in _ACTIVE]
+        return active if kind is not None else [job for job in active if job.subject is None]
+
+    def _without_subject(self) -> list[KeptJob]:
+        return [kept for kept in self.jobs.values() if kept.job.subject is None]
 
     def _is_free(self, kept: KeptJob) -> bool:
         return kept.job.lease_owner is None or kept.lease_until is None or self.is_over(kept.lease_until)
@@ -180,6 +188,23 @@ class JobsModel:
         self._line(kept, "created", actor, "created")
         return job
 
+    def create_change(self, asked: ChangeRequest) -> Job:
+        by = asked.requester
+        for kept in self._of("change"):
+            is_same = replace(asked, requester=by) == replace(self.asked[kept.job.id], requester=by)
+            is_waiting = kept.job.state in _ACTIVE and self.now < kept.job.created_at + EXPIRES_AFTER
+            if is_same and is_waiting and kept.job.created_by == by.name:
+                return kept.job
+        assert self.made_id not in self.jobs
+        wanted = {"name": by.name, "scopes": sorted(by.scopes), "topics": by.topics and [*by.topics]}
+        job = Job(
+            self.made_id, "change", JobState.PENDING, {**asdict(asked), "requester": wanted}, by.name, self.now,
+            None, None, {}, None, 0, None, 1, subject=f"{asked.resource}/{asked.name}", step="decide",
+        )  # fmt: skip
+        self.jobs[job.id], self.asked[job.id] = KeptJob(job), asked
+        self._line(self.jobs[job.id], "created", by.name, "created")
+        return job
+
     def get(self, job_id: str) -> Job:
         return self._get(job_id).job
 
@@ -203,7 +228,7 @@ class JobsModel:
 
     def count_jobs(self, figures: Sequence[str] = ()) -> list[JobCount]:
         counts: dict[tuple[str, JobState], list[Job]] = {}
-        for kept in self.jobs.values():
+        for kept in self._without_subject():
             counts.setdefault((kept.job.kind, kept.job.state), []).append(kept.job)
         return [
             JobCount(
@@ -214,7 +239,7 @@ class JobsModel:
 
     def find_last_failures(self) -> dict[str, datetime]:
         ends: dict[str, datetime] = {}
-        for kept in self.jobs.values():
+        for kept in self._without_subject():
             if kept.job.state is JobState.FAILED and kept.job.finished_at is not None:
                 ends[kept.job.kind] = max(kept.job.finished_at, ends.get(kept.job.kind, kept.job.finished_at))
         return ends
@@ -244,6 +269,7 @@ class JobsModel:
         expected_state=None,
         owner=None,
         options=None,
+        memory=None,
         guard=None,
         max_running=None,
         awaits_person=False,
@@ -277,6 +303,8 @@ class JobsModel:
             changes |= {"notify_after": None, "notify_attempts": 0}
         if options is not None:
             changes["options"] = merged(job.options, options)
+        if memory is not None:
+            changes["memory"] = {**job.memory, **memory}
         kept.set(**changes)
         told = {"from": str(job.state), "to": str(state), "options": sorted(options or ())}
         self._line(kept, "moved", actor, f"{job.state} -> {state}", why, **told)

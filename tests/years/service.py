@@ -29,12 +29,13 @@ from jobs.store import RESTORE, JobStore, open_store
 from jobs.store.records import UserSession
 from jobs.store.tables import METADATA
 from jobs.supervisor import JobSupervisor
-from model.approval import ApprovalRequest, ApprovalState
+from model.change import ChangeRequest
 from model.job import new_job_id
 from model.principal import READ, SCOPES, UPLOAD_SCOPES, Principal
 from model.stream_options import StreamKind
 from model.stream_update import UpdateRequest
 from rollout.agent import Agent
+from rollout.changes import ChangeService
 from rollout.check import CheckReason, Remedy, UpdateCheck
 from rollout.manifests.cron import Cron, Timing
 from rollout.manifests.schedule import read_schedule
@@ -91,6 +92,7 @@ class Replica:
         self.notifier._since = store.open_webhook("digest")
         self.figures = FigureRecorder(store, lambda: [stream_info(each) for each in store.list_streams()])
         self.scheduler = Scheduler(store, service.jobs, steady=steady)  # type: ignore[arg-type]
+        self.changes = ChangeService(store, {})
         self.uploads = UploadWatcher(
             store, manifests, DiskFiles(home / "uploads"), service.uploader, steady=steady
         )
@@ -130,6 +132,7 @@ class Replica:
         """Return one turn of each loop, by its name."""
         return {
             "schedules": self.scheduler.tick,
+            "changes": self.changes.expire,
             "supervisor": self.supervisor.tick,
             "webhooks": self.notifier._tell_all,
             "figures": self.figures.record,
@@ -252,7 +255,7 @@ class Service:
                 self.watch()
 
     def use(self) -> None:
-        """Do what people do every few days: sign in, plan, ask for approvals and updates, upload, and kill."""
+        """Do what people do every few days: sign in, plan, ask for changes and updates, upload, and kill."""
         self._days += 1
         now, store = self.clock.now, self.store
         desk = SessionDesk(store, self.keyring)
@@ -263,8 +266,8 @@ class Service:
         store.insert_user_session(UserSession(digest, now, ends, "sealed", ends, ends, 1))
         assert store.use_sign_in(digest, now=now, expires_at=now + timedelta(minutes=10))
         store.put_plan(f"plan-{self._days}", "same", {}, now + timedelta(minutes=15))
-        asked = {"kind": "manifest", "name": "x", "action": "remove", "request": {"day": self._days}}
-        store.create_approval(ApprovalRequest(**asked, what="x", version=1, scope=READ, requester=ANN))  # type: ignore[arg-type]
+        body = {"day": self._days}
+        store.create_change(ChangeRequest("manifest", "x", "remove", body, "x", 1, READ, requester=ANN))
         store.create_update("stream-0", UpdateRequest("2.0", {}, {}), actor="ann")
         text = f"kind: Schedule\nname: uploaded\ncron: {self._days % 60} 5 1 1 *\njob: {{kind: merge}}\n"
         (self.home / "uploads" / "uploaded.yaml").write_text(text)
@@ -347,10 +350,6 @@ class Service:
                         turn()
                     found.setdefault(name, []).append(work)
         return {name: _median_of(works) for name, works in found.items()}
-
-    def waiting_approvals(self) -> int:
-        """Return how many approvals wait."""
-        return len(self.store.list_approvals(state=ApprovalState.WAITING))
 
     def _next_due(self) -> datetime:
         return min(next(timing.after(self.clock.now)) for timing in self._timings)

@@ -56,10 +56,9 @@ def check_rows(service: Service, rows: dict[str, int], *, uses: int) -> None:
     points = KEEP_MINUTES / timedelta(minutes=1) + KEEP_HOURS / timedelta(hours=1)
     most = {
         # What ran for months; for good who did what, and what people asked for.
-        "jobs": jobs + 2 * KEPT_JOBS + uses,
-        "events": 4 * (jobs + 2 * KEPT_JOBS) + 12 * uses + streams * (KEPT_LINES + 1) + 2 * manifests,
+        "jobs": jobs + 2 * KEPT_JOBS + 2 * uses,
+        "events": 4 * (jobs + 2 * KEPT_JOBS) + 14 * uses + streams * (KEPT_LINES + 1) + 2 * manifests,
         "audit": 2 * uses + 10,
-        "approvals": uses,
         "keys": 1,
         "webhooks": 1,
         "manifests": manifests,

@@ -1,13 +1,13 @@
-"""Actions on streams that a second person has to approve, where the settings name them."""
+"""Changes of streams that a second person has to approve, where the settings name them."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from jobs.versions import Versions
-from model.approval import Approval, ApprovalRequest
+from model.change import ChangeRecord, ChangeRequest
 from model.principal import STREAMS_OPERATE, Principal
 from model.stream_update import UpdateRequest
-from rollout.approvals import Act, ApprovalService
+from rollout.changes import Act, ChangeService
 from rollout.service import StreamService
 from rollout.snapshots import SnapshotService
 from rollout.updates import UpdateService
@@ -15,68 +15,68 @@ from rollout.updates import UpdateService
 KIND: Final = "stream"
 
 
-class StreamApprovals:
-    """Has actions on streams wait for a second person; ``held`` are the actions that the deployment names.
+class StreamChanges:
+    """Has changes of streams wait for a second person; ``held`` are the verbs that the deployment names.
 
     Everybody who does one of :data:`model.stream_record.APPROVABLE_ACTIONS` for a caller calls :meth:`hold` first.
     """
 
-    def __init__(self, approvals: ApprovalService, streams: StreamService, held: Collection[str]) -> None:
-        self._approvals = approvals
+    def __init__(self, changes: ChangeService, streams: StreamService, held: Collection[str]) -> None:
+        self._changes = changes
         self._streams = streams
         self._held = frozenset(held)
 
     def hold(
         self,
-        action: str,
+        verb: str,
         name: str,
-        request: Mapping[str, Any],
+        body: Mapping[str, Any],
         *,
         principal: Principal,
         versions: Versions = None,
-    ) -> Approval | None:
-        """Return the approval that the action waits for now, None where it needs none.
+    ) -> ChangeRecord | None:
+        """Return the change that waits for a second person now, None where it needs none.
 
-        ``request`` is the body of the action's call.
+        ``body`` is that of the call.
 
         Raises:
             StreamNotFoundError: there never was such a stream.
             StreamChangedError: it is at none of ``versions``.
-            RefeedError: as the action raises it.
+            RefeedError: as the act raises it.
         """
-        if action not in self._held:
+        if verb not in self._held:
             return None
         record = self._streams.get_for_change(name, principal=principal, versions=versions)
-        what = _DESCRIBE[action](record.name, request)
-        return self._approvals.ask(
-            ApprovalRequest(
-                KIND, record.name, action, request, what, record.version, STREAMS_OPERATE, requester=principal
+        what = _DESCRIBE[verb](record.name, body)
+        return self._changes.ask(
+            ChangeRequest(
+                KIND, record.name, verb, body, what, record.version, STREAMS_OPERATE, requester=principal
             )
         )
 
 
-def stream_actions(
+def stream_acts(
     streams: StreamService, snapshots: SnapshotService, updates: UpdateService
 ) -> dict[tuple[str, str], Act]:
-    """Return what carries out each action on streams that may wait for a second person."""
+    """Return what makes each change of a stream that may wait for a second person."""
 
-    def drain(approval: Approval) -> dict[str, Any]:
-        asked = approval.asked
-        record = streams.drain(asked.name, **_who(approval), timeout_seconds=asked.request["timeout_seconds"])
+    def drain(change: ChangeRecord) -> dict[str, Any]:
+        asked = change.request
+        record = streams.drain(asked.name, **_who(change), timeout_seconds=asked.body["timeout_seconds"])
         return {"stream": record.name}
 
-    def cancel(approval: Approval) -> dict[str, Any]:
-        return {"stream": streams.cancel(approval.asked.name, **_who(approval)).name}
+    def cancel(change: ChangeRecord) -> dict[str, Any]:
+        return {"stream": streams.cancel(change.request.name, **_who(change)).name}
 
-    def rollback(approval: Approval) -> dict[str, Any]:
-        asked = approval.asked
-        snapshot, discards = asked.request["snapshot"], asked.request["discard_staged"]
-        made = snapshots.rollback(asked.name, snapshot, **_who(approval), discard_staged=discards)
+    def rollback(change: ChangeRecord) -> dict[str, Any]:
+        asked = change.request
+        snapshot, discards = asked.body["snapshot"], asked.body["discard_staged"]
+        made = snapshots.rollback(asked.name, snapshot, **_who(change), discard_staged=discards)
         return {"rollback": made.id}
 
-    def update(approval: Approval) -> dict[str, Any]:
-        asked = approval.asked
-        return {"update": updates.create(asked.name, UpdateRequest.from_json(asked.request), **_who(approval)).id}
+    def update(change: ChangeRecord) -> dict[str, Any]:
+        asked = change.request
+        return {"update": updates.create(asked.name, UpdateRequest.from_json(asked.body), **_who(change)).id}
 
     return {
         (KIND, "drain"): drain,
@@ -86,9 +86,9 @@ def stream_actions(
     }
 
 
-def _who(approval: Approval) -> dict[str, Any]:
-    asked = approval.asked
-    return {"principal": asked.requester, "versions": {asked.version}, "why": approval.why}
+def _who(change: ChangeRecord) -> dict[str, Any]:
+    asked = change.request
+    return {"principal": asked.requester, "versions": {asked.version}, "why": change.why}
 
 
 def _say_drain(name: str, request: Mapping[str, Any]) -> str:

@@ -1,0 +1,66 @@
+"""Changes that wait for the approval of a second person, as commands show and decide them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import typer
+
+from cli.jobs import JOB_FILTERS, act_on_job, fetch_jobs, job_table, next_of, watch_job
+from cli.moments import render_minute
+from cli.objects import ObjectKind
+from cli.terminal import ExitCode, err, print_found
+from model.job import JobState
+
+
+def end_if_held(found: Mapping[str, Any], *, waits: bool, as_json: bool) -> None:
+    """End the command when the API answered with a change that somebody else has to approve first.
+
+    Raises:
+        typer.Exit: it did; with exit code 1 where the caller ``waits`` for the action's end.
+    """
+    if found.get("kind") != CHANGE.name:
+        return
+    said = (f"{found['id']}  {found['state']}: the action was not carried out yet.", f"  {found['what']}")
+    print_found(found, lambda _: said, as_json=as_json)
+    who = f"A person other than {found['created_by']} must approve it"
+    until = f"{render_minute(found['expires_at'])} UTC"
+    err.print(f"{who} until {until}: refeed approve {found['id']}")
+    raise typer.Exit(ExitCode.FAILED if waits else ExitCode.OK)
+
+
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{found['id']}  {found['state']}"
+    for label, text in _details(found):
+        yield f"  {label:<11} {text}"
+
+
+def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "what", found["what"]
+    if found["decided_by"] is not None:
+        yield "decided", f"{render_minute(found['decided_at'])} UTC by {found['decided_by']}"
+    if found["reason"] is not None:
+        yield "reason", found["reason"]
+    for kind, made in (found["result"] or {}).items():
+        yield "made", f"{kind} {made}"
+    if found["error"] is not None:
+        yield "error", f"{found['error']['code']}: {found['error']['message']}"
+    if found["state"] == JobState.PENDING:
+        yield "expires", f"{render_minute(found['expires_at'])} UTC"
+
+
+CHANGE: Final = ObjectKind(
+    name="change",
+    plural="changes",
+    prefix="ch",
+    fetch=fetch_jobs("change", "changes"),
+    filters=("stream", *JOB_FILTERS),
+    table=job_table("changes", ("what",), lambda found: [f"{found['verb']} {found['name']}"]),
+    read=lambda api, job_id: api.jobs.read(job_id),
+    lines=_lines,
+    next=next_of(
+        PENDING="refeed approve {id}, by a person other than {created_by}",
+        **dict.fromkeys(("SUCCEEDED", "CANCELLED", "FAILED"), "refeed events {resource}/{name}"),
+    ),
+    acts={verb: act_on_job(verb) for verb in ("approve", "reject", "cancel")},
+    follow=lambda api, found: watch_job(api, found, lambda seen: str(seen["what"])),
+)
