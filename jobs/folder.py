@@ -1,6 +1,5 @@
 """A job's folder: what its driver, its tasks and the service tell each other, file by file."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -259,16 +258,9 @@ class JobFolder:
             return None
         return Outcome(int(found["epoch"]), JobState(found["state"]), found["error"])
 
-    def read_log_tail(self, max_bytes: int = 2000) -> str:
-        """Return the end of the driver's log, whole lines only; empty when there is none."""
-        if not self.driver_log.exists():
-            return ""
-        with self.driver_log.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - max_bytes))
-            tail = file.read()
-        lines = tail.decode(errors="replace").splitlines()
-        return "\n".join(lines[1:] if size > max_bytes else lines)
+    def has_log(self) -> bool:
+        """Whether the driver has written something to its log."""
+        return self.driver_log.exists() and self.driver_log.stat().st_size > 0
 
 
 def _pause(epoch: int) -> str:

@@ -301,7 +301,7 @@ class JobSupervisor:
         if job.state is JobState.CANCELLING:
             self._finish(job, Outcome(job.epoch, JobState.CANCELLED))
             return
-        died = f"{reason} Its log has details." if folder.read_log_tail() else reason
+        died = f"{reason} Its log has details." if folder.has_log() else reason
         if self._is_paused(job, folder):
             self._let_go_of_driver(job, died)
         elif job.restarts < len(_RESTART_WAITS_SECONDS):

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -12,25 +11,14 @@ import pytest
 from deltalake import write_deltalake
 from pydantic import TypeAdapter
 
-from app.backfills import open_queries
-from backfill.job import select
 from backfill.plan.create import BackfillCreate
-from backfill.plan.creation import render_specification
-from backfill.plan.options import RunOptions
-from backfill.plan.planner import Planner
-from backfill.plan.settings import BackfillSettings
-from backfill.run.folder import BackfillFolder
-from backfill.run.selection import read_slice
 from client.api import RefeedApi
 from client.jobs import JobCalls, KindCalls
-from jobs.folder import Control, Order
-from model.settings import read_settings
 from tests.recipes import Recipe, read_recipes
-from warehouse.open import open_warehouse
+from tests.worlds.selecting import select_rows
 
 ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 MOMENT = pa.timestamp("us", "UTC")
-NOBODY: Any = SimpleNamespace(topic_path=lambda topic: f"projects/shop/topics/{topic}")
 DAY = datetime(2026, 1, 10, tzinfo=UTC)
 RECIPES = {recipe.title: recipe for recipe in read_recipes()}
 
@@ -146,42 +134,15 @@ def sent(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callabl
     return run
 
 
-@pytest.fixture
-def selected(lake: Path, tmp_path: Path) -> Callable[[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rows that a backfill of a request would publish."""
-    settings = read_settings(
-        {"REFEED_HOME": str(tmp_path / "home"), "REFEED_LAKE": str(lake), "REFEED_QUERY_TABLES": "staging.orders"}
-    )
-
-    def run(asked: dict[str, Any]) -> list[dict[str, Any]]:
-        backfills = BackfillSettings.from_settings(settings, open_warehouse(settings))
-        queries = open_queries(backfills)
-        planner = Planner(backfills, NOBODY, NOBODY, queries)
-        try:
-            wanted = TypeAdapter(BackfillCreate).validate_python(asked)
-            request = wanted.write(backfills.warehouse.archive_table)
-            source = planner.source(request, planner.validate(request), None)
-            specification = json.loads(
-                json.dumps(render_specification("bf_1", request, source, backfills, NOBODY))
-            )
-        finally:
-            queries.close()
-        folder = BackfillFolder(tmp_path / "job")
-        folder.path.mkdir()
-        folder.write_control(Control(1, Order.RUN))
-        selection = select(folder, 1, specification, RunOptions())
-        return [row for part in selection.slices for row in read_slice(folder.selection, part).to_pylist()]
-
-    return run
-
-
 def test_every_recipe_is_tried_here() -> None:
     assert set(RECIPES) == {*WANTED, "Only what failed"}
 
 
 @pytest.mark.parametrize("title", WANTED)
-def test_a_recipe_selects_the_messages_that_its_title_names(title, sent, selected):
-    rows = selected(sent(RECIPES[title]))
+def test_a_recipe_selects_the_messages_that_its_title_names(title, sent, lake, tmp_path):
+    wanted = TypeAdapter(BackfillCreate).validate_python(sent(RECIPES[title]))
+    environment = {"REFEED_LAKE": str(lake), "REFEED_QUERY_TABLES": "staging.orders"}
+    rows = select_rows(wanted, environment, tmp_path / "home")
     found = [row["message_id"] for row in rows]
     assert len(found) == len(set(found))
     assert set(found) == WANTED[title]

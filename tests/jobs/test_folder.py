@@ -89,11 +89,3 @@ def test_a_damaged_file_is_named(folder: JobFolder) -> None:
     (folder.path / "specification.json").write_text(json.dumps([1]))
     with pytest.raises(CheckpointCorruptError, match=r"specification\.json"):
         folder.read_specification()
-
-
-def test_the_end_of_a_long_log_is_whole_lines(folder: JobFolder) -> None:
-    folder.driver_log.write_text("".join(f"line {n}\n" for n in range(1000)))
-    lines = folder.read_log_tail(100).splitlines()
-    assert lines[-1] == "line 999"
-    assert all(line.startswith("line ") for line in lines)
-    assert folder.read_log_tail(1 << 20).splitlines()[0] == "line 0"

@@ -6,7 +6,7 @@ import pytest
 import jobs.keys
 from jobs.keys import Keyring
 from jobs.store import JobStore
-from model.errors import KeyNotFoundError, RequestInvalidError, UnauthenticatedError
+from model.errors import RequestInvalidError, UnauthenticatedError
 from model.principal import ADMIN, READ, RUN
 
 
@@ -71,11 +71,6 @@ def test_a_revoked_key_is_refused_and_stays_in_the_list(keyring: Keyring) -> Non
     assert refusal_of(keyring, token) == f"rf_{key.prefix} was revoked"
     assert keyring.list_keys() == [revoked]
     assert not keyring.is_empty()
-
-
-def test_revoking_what_is_not_there_is_said(keyring: Keyring) -> None:
-    with pytest.raises(KeyNotFoundError):
-        keyring.revoke("ky_nothing")
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,10 @@ def test_what_the_lake_lacks_is_refused_with_every_place(policy: Policy) -> None
     ("text", "expected"),
     [
         ("SELECT * FROM backup.messages WHERE _PARTITIONTIME >= '2024-01-01'", ["m1", "m2", "m3"]),
+        (
+            "SELECT * FROM backup.messages TABLESAMPLE SYSTEM (100 PERCENT) WHERE _PARTITIONTIME >= '2024-01-02'",
+            ["m3"],
+        ),
         ("SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-02'", ["m3", "m4", "m5"]),
         (
             "WITH m AS (SELECT *, _PARTITIONDATE d FROM backup.messages) SELECT * FROM m WHERE d >= '2024-01-02'",

@@ -117,14 +117,6 @@ def test_a_text_that_reads_like_a_sign_is_a_text() -> None:
         assert codes(text) == ["syntax"]
 
 
-def test_a_sampled_scan_without_an_upper_end_stops_at_the_moment_of_the_plan(lake):
-    text = "SELECT * FROM backup.messages TABLESAMPLE SYSTEM (100 PERCENT) WHERE _PARTITIONTIME >= '2024-01-02'"
-    policy = Policy("backup.messages", "shop", datetime(2024, 1, 3, 10, 6, tzinfo=UTC))
-    query = validate_query(text, {}, policy)
-    found = lake.sql(f"SELECT message_id FROM ({render_lake_query(query).sql}) ORDER BY 1").fetchall()
-    assert [row[0] for row in found] == ["m3", "m4", "m5", "m6"]
-
-
 def test_messages_are_counted_by_what_an_attribute_says(lake: duckdb.DuckDBPyConnection) -> None:
     text = (
         "SELECT (SELECT value FROM UNNEST(attributes) WHERE key = 'type') AS event, COUNT(*) AS n, "

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -14,23 +13,13 @@ import pytest
 from deltalake import write_deltalake
 from pydantic import TypeAdapter, ValidationError
 
-from app.backfills import open_queries
-from backfill.job import select
 from backfill.plan.create import BackfillCreate
-from backfill.plan.creation import render_specification
-from backfill.plan.options import RunOptions
-from backfill.plan.planner import Planner
-from backfill.plan.settings import BackfillSettings
-from backfill.run.folder import BackfillFolder
-from backfill.run.selection import read_slice
-from jobs.folder import Control, Order
 from model.errors import RequestInvalidError
-from model.settings import read_settings
 from model.window import Window
 from sql.lexer import SourceText, read_tokens
 from sql.range_query import write_range_query
 from sql.validate import Policy, QueryRefusedError, validate_query
-from warehouse.open import open_warehouse
+from tests.worlds.selecting import select_rows
 
 START, END = datetime(2026, 1, 10, 2, tzinfo=UTC), datetime(2026, 1, 10, 3, tzinfo=UTC)
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -38,7 +27,6 @@ TICK = timedelta(microseconds=1)
 HOUR = {"source_topic": "orders", "from": "2026-01-10T02:00:00Z", "to": "2026-01-10T03:00:00Z"}
 # Everything that ends a string, a comment or a line for some reader of SQL.
 EVIL = "it's \"a\" \\ `b` \n\r\t -- # /* */ ; @x ${y} {{ z }} \x01 é \u2028 🦆 \\' ''' \"\"\" $1 %s \\x27"
-NOBODY: Any = SimpleNamespace(topic_path=lambda topic: f"projects/shop/topics/{topic}")
 MOMENT = pa.timestamp("us", "UTC")
 ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 
@@ -111,27 +99,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def selected(lake: Path, tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
-    """Return the rows that a backfill of a request would publish, by the API's reading, the gate and the lake."""
-    settings = read_settings({"REFEED_HOME": str(tmp_path / "home"), "REFEED_LAKE": str(lake)})
-
     def run(**asked: Any) -> list[dict[str, Any]]:
-        backfills = BackfillSettings.from_settings(settings, open_warehouse(settings))
-        queries = open_queries(backfills)
-        planner = Planner(backfills, NOBODY, NOBODY, queries)
-        try:
-            wanted = TypeAdapter(BackfillCreate).validate_json(json.dumps({**HOUR, **asked}))
-            request = wanted.write(backfills.warehouse.archive_table, NOW)
-            source = planner.source(request, planner.validate(request), None)
-            specification = json.loads(
-                json.dumps(render_specification("bf_1", request, source, backfills, NOBODY))
-            )
-        finally:
-            queries.close()
-        folder = BackfillFolder(tmp_path / "job")
-        folder.path.mkdir()
-        folder.write_control(Control(1, Order.RUN))
-        selection = select(folder, 1, specification, RunOptions())
-        return [row for part in selection.slices for row in read_slice(folder.selection, part).to_pylist()]
+        wanted = TypeAdapter(BackfillCreate).validate_json(json.dumps({**HOUR, **asked}))
+        return select_rows(wanted, {"REFEED_LAKE": str(lake)}, tmp_path / "home", NOW)
 
     return run
 

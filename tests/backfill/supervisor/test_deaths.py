@@ -45,6 +45,7 @@ def test_a_job_whose_driver_dies_again_and_again_fails_and_says_why(
     assert failed.error.code == "driver_died"
     assert "was killed" in failed.error.message
     assert "restarted 3 times" in failed.error.message
+    assert "Its log" not in failed.error.message
     assert not supervisor.folder(job_id).may_go_on(4)
     # A person's retry starts the count anew.
     store.move(job_id, JobState.PENDING, actor="ann")

@@ -51,16 +51,6 @@ def test_a_commit_follows_what_another_committed_meanwhile(archive, proxy):
     assert ids(archive) == ["1", "2", "3", "4"]
 
 
-def test_a_stream_that_has_lost_its_lease_commits_nothing(archive):
-    append(archive, 2)
-    other = archive.another()
-    epoch = other.take_lease("l")
-    with pytest.raises(LeaseLostError):
-        append(archive, 3)
-    append(other, 4, epoch)
-    assert ids(archive) == ["1", "2", "4"]
-
-
 def test_a_lease_whose_answer_is_lost_is_held(archive, proxy):
     proxy.faults.append(Fault("PUT", f"{3:020d}.json", "lost"))
     epoch = archive.take_lease("l")
