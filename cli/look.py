@@ -1,5 +1,6 @@
 """``refeed get``, ``describe``, ``watch``, ``logs`` and ``figures``: what there is, of every kind of object."""
 
+import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
@@ -21,7 +22,7 @@ from cli.options import (
 )
 from cli.parameters import parse_label
 from cli.stream import history_lines
-from cli.terminal import Output, print_as, print_found, render_table
+from cli.terminal import COLUMNS, Output, print_as, print_found, render_table, row_length
 from model.errors import InputError
 
 _RATES: Final = ("published", "rate_messages_per_second", "rate_limit_messages_per_second")
@@ -88,9 +89,11 @@ def get(
         page = wanted_kind.fetch(api, wanted)
     if as_json:
         output = Output.JSON
-    if output is None:
+    if output in {None, Output.WIDE}:
+        before = row_length.set(COLUMNS if output is None else sys.maxsize)
         print_page(page, wanted_kind.table, as_json=False, since=begin)
-    else:
+        row_length.reset(before)
+    elif output is not None:
         print_as(output, page, map(wanted_kind.name_of, page[wanted_kind.plural]))
 
 
@@ -102,9 +105,9 @@ def describe(name: ObjectArgument, output: OutputOption = None, as_json: JsonOpt
         found = kind.read(api, object_id)
     if as_json:
         output = Output.JSON
-    if output is None:
+    if output in {None, Output.WIDE}:
         kind.show(found, as_json=False, whole=True)
-    else:
+    elif output is not None:
         print_as(output, found, [kind.name_of(found)])
 
 

@@ -25,7 +25,7 @@ OutputOption = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="Print JSON, YAML, or one KIND/NAME in each line, which other commands take.",
+        help="Print JSON, YAML, one KIND/NAME in each line, or a table with long lines.",
         show_default=False,
     ),
 ]

@@ -5,6 +5,7 @@ import os
 import sys
 from codecs import lookup
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from enum import IntEnum, StrEnum
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -30,6 +31,8 @@ from model.errors import (
 Found = TypeVar("Found", bound=Mapping[str, Any] | Sequence[Any])
 # What a terminal has unless somebody made it wider; longer lines are hard to read at 3 a.m.
 COLUMNS: Final = 80
+row_length: Final = ContextVar("row_length", default=COLUMNS)
+"""How long a row of figures may be."""
 
 
 class ExitCode(IntEnum):
@@ -49,6 +52,7 @@ class Output(StrEnum):
     JSON = "json"
     YAML = "yaml"
     NAME = "name"
+    WIDE = "wide"
 
 
 # What a command was asked for goes to stdout, what a person watches meanwhile to stderr: a pipe gets the first.
@@ -193,7 +197,8 @@ def render_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[
 def render_figures(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:
     """Return rows below their columns' names, 80 characters wide; after ``left`` columns of text come figures.
 
-    Where a row would be longer, every row's first cell, a name that is there to be copied, has a line of its own.
+    Where a row would be longer, every row's first cell, a name that is there to be copied, has a line of its own;
+    with ``-o wide`` no row is too long.
 
     Example:
         >>> render_figures(["topic", "lag"], [["orders", "0.8 s"], ["o", "unknown"]])
@@ -201,7 +206,7 @@ def render_figures(columns: Sequence[str], rows: Sequence[Sequence[str]], *, lef
     """
     lines = [[name.upper() for name in columns], *rows]
     widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
-    has_room = sum(widths) + 2 * (len(widths) - 1) <= COLUMNS
+    has_room = sum(widths) + 2 * (len(widths) - 1) <= row_length.get()
     found = []
     for line in lines:
         cells = [

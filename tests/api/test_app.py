@@ -118,7 +118,7 @@ def test_a_backfill_is_accepted_and_says_where_to_look(client: httpx.Client) -> 
     shown = client.get(response.headers["location"])
     assert shown.json() == made
     assert shown.headers["etag"] == made["etag"] == response.headers["etag"]
-    assert client.get("/backfills").json() == {"backfills": [made], "next_page_token": None}
+    assert client.get("/backfills").json() == {"backfills": [made], "unreadable": [], "next_page_token": None}
 
 
 def test_a_create_that_the_home_s_disk_does_not_take_is_a_problem_with_the_reason(client, monkeypatch):

@@ -122,6 +122,9 @@ def test_streams_show_state_and_figures_and_what_is_wrong(refeed: Refeed, monkey
     assert lines[1].endswith("  SINCE START"), "a total counts from the start of the stream's process on"
     assert max(map(len, lines[:8])) <= COLUMNS
     assert json.loads(refeed("get", "streams", "--json").out) == found
+    wide = refeed("get", "streams", "-o", "wide").out.splitlines()
+    assert [line.split()[0] for line in wide[1:4]] == [each["name"] for each in found["streams"][:3]]
+    assert refeed("get", "streams").out == result.out
     answer(monkeypatch, "list_streams", {"streams": []})
     assert "refeed up" in refeed("get", "streams").out
 
