@@ -16,7 +16,7 @@ from model.principal import (
     STREAMS_READ,
 )
 
-_SEE_JOBS: Final = (READ, STREAMS_READ, STREAMS_OPERATE, SCHEDULES_APPLY)
+_SEE_JOBS: Final = (READ, STREAMS_READ, STREAMS_OPERATE, SCHEDULES_APPLY, ROLLOUTS_APPLY)
 _APPLY: Final = (SCHEDULES_APPLY, ROLLOUTS_APPLY)
 _SEE_MANIFESTS: Final = (READ, STREAMS_READ, *_APPLY)
 
@@ -61,13 +61,13 @@ _WHEN: Final[Mapping[str, str]] = {
     "createMerge": "A merge needs the scope `backfills.run`. A dry run needs only `backfills.plan`.",
     "listJobs": (
         "With `backfills.read`, the list has backfills, merges and compactions. With `streams.read`, the list has "
-        "updates and rollbacks of streams. Each of these scopes shows changes, and so do `streams.operate` and "
-        "`schedules.apply`."
+        "updates and rollbacks of streams, with `rollouts.apply` only updates. Each of these scopes but the last "
+        "shows changes, and so do `streams.operate` and `schedules.apply`."
     ),
     **dict.fromkeys(
         ("getJob", "watchJob"),
-        "For an update or a rollback of a stream, `streams.read` is needed. For a change, each of the scopes is "
-        "enough. For any other job, `backfills.read` is needed.",
+        "An update needs `streams.read` or `rollouts.apply`, and a rollback of a stream needs `streams.read`. For "
+        "a change, each of the scopes except `rollouts.apply` is enough. Any other job needs `backfills.read`.",
     ),
     "revertJob": (
         "A backfill needs `backfills.run`. An update that a manifest requested needs `rollouts.apply`, any other "

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
@@ -38,7 +38,7 @@ class StreamJob:
 class StreamJobs(JobReader[StreamJob]):
     """The jobs of one kind that agents carry out for streams; ``shape`` is read from ``view``."""
 
-    scopes = (STREAMS_READ,)
+    scopes: ClassVar[tuple[str, ...]] = (STREAMS_READ,)
 
     def __init__(
         self, name: str, store: JobStore, shape: type[BaseModel], view: Callable[[Job, Principal], object]
@@ -55,7 +55,9 @@ class StreamJobs(JobReader[StreamJob]):
 
 
 class UpdateJobs(StreamJobs):
-    """The updates of streams, which can be taken back."""
+    """The updates of streams, which can be taken back; who may apply rollouts sees what becomes of them."""
+
+    scopes = (STREAMS_READ, ROLLOUTS_APPLY)
 
     def __init__(self, store: JobStore, updates: UpdateService) -> None:
         super().__init__(UPDATE, store, UpdateOut, lambda job, principal: show_update(update_of(job), principal))

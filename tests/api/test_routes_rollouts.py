@@ -162,6 +162,9 @@ def test_who_may_apply_and_steer_rollouts(start_api: Callable[..., Any]) -> None
             for verb in ("revert", "cancel"):
                 assert client.post(f"/jobs/{made['id']}:{verb}").status_code == 403
     with api.client(may) as client:
+        assert client.get(f"/jobs/{made['id']}").json()["manifest"]["name"] == "faster"
+        assert [each["id"] for each in client.get("/jobs").json()["jobs"]] == [made["id"]]
+        assert client.get("/jobs", params={"kind": "restore"}).status_code == 403
         assert client.post(f"/jobs/{made['id']}:cancel").status_code == 200
         schedule = b"kind: Schedule\nname: merges\ncron: 15 0 * * *\njob: {kind: merge}\n"
         assert client.put("/manifests/merges", content=schedule).status_code == 403
