@@ -263,7 +263,7 @@ def render_condition(part: exp.Expr) -> str:
 
 def render_moment(moment: exp.Expr) -> str:
     """Return a moment of FOR SYSTEM_TIME AS OF for the engine."""
-    return _render(moment)
+    return _render(moment.copy())
 
 
 def used_columns(statement: Statement) -> set[str] | None:
@@ -446,8 +446,9 @@ def _identifiers(names: Sequence[str]) -> list[exp.Expr]:
 
 
 def _render(tree: exp.Expr) -> str:
+    """Return the engine's text of a tree, which is changed."""
     try:
-        return str(tree.sql("duckdb", unsupported_level=sqlglot.ErrorLevel.RAISE))
+        return str(tree.sql("duckdb", copy=False, unsupported_level=sqlglot.ErrorLevel.RAISE))
     except SqlglotError as exc:
         raise Problem("invalidQuery", f"This is not among what is kept here: {exc}") from exc
 
