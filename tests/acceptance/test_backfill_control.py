@@ -76,6 +76,10 @@ class Job:
         self.folder.write_specification({**specification, "run": {**specification["run"], **run}})
 
     @property
+    def log(self) -> str:
+        return self.folder.driver_log.read_text() if self.folder.has_log() else ""
+
+    @property
     def checkpoints(self) -> list[SliceCheckpoint]:
         return CheckpointFolder(self.folder.progress).read_all()
 
@@ -87,8 +91,7 @@ class Job:
         deadline = time.monotonic() + seconds
         while not is_there():
             ended = self.folder.read_outcome(self.epoch)
-            log = self.folder.read_log_tail(4000)
-            assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}; {ended}\n{log}"
+            assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}; {ended}\n{self.log[-4000:]}"
             time.sleep(0.02)
 
     def wait_for_end(self) -> Outcome:
@@ -233,8 +236,8 @@ def test_a_backfill_yields_to_a_subscription_that_lags_and_goes_on_when_it_has_c
     Publisher(yard.pubsub.channel, yard.pubsub.topic_path("live")).publish([Message(b"live")])
     # So that there is something left to yield with.
     job.launch(rate_limit_messages_per_second=3000.0)
-    job.wait(lambda: job.published > 0 or "yields" in job.folder.read_log_tail(), "it begins")
-    job.wait(lambda: "limit_messages_per_second=0.0" in job.folder.read_log_tail(), "it stops")
+    job.wait(lambda: job.published > 0 or "yields" in job.log, "it begins")
+    job.wait(lambda: "limit_messages_per_second=0.0" in job.log, "it stops")
     stopped = time.time()
     time.sleep(3)
     before = yard.receive(job)
