@@ -22,7 +22,7 @@ _JOB_STATES: Final[frozenset[str]] = frozenset(JobState)
 _STATES: Final = [*map(str, JobState), *(state for state in map(str, UpdateState) if state not in _JOB_STATES)]
 _UPDATE_ENDS: Final[Mapping[str, frozenset[str]]] = {
     UpdateState.STABLE: frozenset({JobState.SUCCEEDED}),
-    UpdateState.ROLLED_BACK: frozenset({JobState.CANCELLED}),
+    UpdateState.ROLLED_BACK: frozenset({JobState.CANCELLED, JobState.FAILED}),
     UpdateState.REFUSED: frozenset({JobState.FAILED}),
 }
 _STEPS: Final = frozenset({JobState.PENDING, JobState.RUNNING})
@@ -72,8 +72,8 @@ class KindListParameters(BaseModel):
         [],
         max_length=_MAX_LABELS,
         description="List only jobs in this state. Repeat the parameter for several states. An update is in its "
-        "own state, and also SUCCEEDED if it is STABLE, CANCELLED if it is ROLLED_BACK, FAILED if it is REFUSED, "
-        "and RUNNING in each of its steps. A page can have fewer jobs than `page_size`.",
+        "own state, and also SUCCEEDED if it is STABLE, CANCELLED or FAILED if it is ROLLED_BACK, FAILED if it is "
+        "REFUSED, and RUNNING in each of its steps. A page can have fewer jobs than `page_size`.",
     )
     topic: str | None = Field(None, description="List only backfills to this topic.", examples=["orders"])
     label: list[Annotated[str, AfterValidator(_check_label)]] = Field(

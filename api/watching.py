@@ -23,7 +23,17 @@ _POLL_SECONDS: Final = 0.5
 # Proxies close what is silent for a minute, some for half of one.
 _HEARTBEAT_SECONDS: Final = 15.0
 _MAX_NUMBER: Final = 2**53
-_EXAMPLE: Final = 'id: 17\nevent: progress\ndata: {"id": "bf_...", "state": "RUNNING", ...}\n\n'
+# One event of the stream, as tools that read descriptions take it.
+_EVENT: Final = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "description": "The number of the latest line of history."},
+        "event": {"type": "string", "enum": ["history", "progress", "end", "problem"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+    "required": ["event", "data"],
+}
+_EXAMPLE: Final = {"id": "17", "event": "progress", "data": '{"id": "bf_...", "state": "RUNNING", ...}'}
 WATCH_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": (
@@ -32,7 +42,7 @@ WATCH_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
             "ends the answer early. The `data` of an event is JSON. To continue, send the `id` of the last event "
             "as Last-Event-ID."
         ),
-        "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
+        "content": {"text/event-stream": {"schema": _EVENT, "example": _EXAMPLE}},
     }
 }
 

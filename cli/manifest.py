@@ -1,6 +1,7 @@
 """``refeed plan``, ``apply``, ``delete`` and ``manifest``: manifests in files, applied through the HTTP API."""
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -113,7 +114,7 @@ def apply(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Apply manifests: create or change schedules, and begin rollouts. Unchanged manifests do nothing.
+    """Apply manifests: create or change schedules and templates, and begin rollouts. Unchanged ones do nothing.
 
     With --prune and without --plan, the command asks before it removes manifests.
     """
@@ -153,7 +154,8 @@ def delete(
             raise InputError("Delete snapshots and manifests with one command each.")
         delete_snapshots(snapshots, yes=yes, as_json=as_json)
         return
-    wanted = [*(names or ()), *(file.name for file in (_read_files(files) if files else ()))]
+    named = [re.sub("^(manifest|schedule|template)/", "", name) for name in names or ()]
+    wanted = [*named, *(file.name for file in (_read_files(files) if files else ()))]
     if not wanted:
         raise InputError("Name the manifests or snapshots, or give files of manifests with --file.")
     with open_api() as api:
@@ -280,11 +282,11 @@ def _plan_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 def _document_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the applied manifest as a file that can be changed and applied again."""
-    import yaml
+    from model.plain_yaml import write_yaml
 
     yield f"# version {found['version']}, applied by {found['applied_by']} at {found['changed_at']}"
     yield f"# next: save this as {found['name']}.yaml, change it, and run: refeed apply -f {found['name']}.yaml"
-    yield yaml.safe_dump(found["document"], sort_keys=False, allow_unicode=True).rstrip()
+    yield write_yaml(found["document"]).rstrip()
 
 
 MANIFEST: Final = ObjectKind(

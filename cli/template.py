@@ -9,6 +9,7 @@ from cli.api import print_answer
 from cli.objects import ObjectKind
 from cli.parameters import parse_pairs
 from cli.terminal import render_table
+from model.errors import InputError
 
 if TYPE_CHECKING:
     from client.api import RefeedApi
@@ -32,9 +33,18 @@ def _list_templates(api: "RefeedApi") -> dict[str, Any]:
     return {"templates": [each for each in api.list_manifests()["manifests"] if each["kind"] == "Template"]}
 
 
+def _read_template(api: "RefeedApi", name: str) -> dict[str, Any]:
+    found = api.read_manifest(name)
+    if found["kind"] != "Template":
+        raise InputError(f"{name} is a {found['kind']}, not a template.")
+    return found
+
+
 def _table(found: Mapping[str, Any]) -> list[str]:
     documents = [each["document"] for each in found["templates"]]
-    rows = [(each["name"], each["launch"]["kind"], each.get("description", "")) for each in documents]
+    rows = [
+        (each["name"], each["launch"]["kind"], *each.get("description", "").splitlines()[:1]) for each in documents
+    ]
     return render_table(("template", "launches", "description"), rows)
 
 
@@ -81,7 +91,7 @@ TEMPLATE: Final = ObjectKind(
     plural="templates",
     fetch=lambda api, _: _list_templates(api),
     table=_table,
-    read=lambda api, name: api.read_manifest(name),
+    read=_read_template,
     lines=_lines,
     next=_launch_command,
 )

@@ -153,9 +153,9 @@ def print_as(output: Output, found: Mapping[str, Any], names: Iterable[str]) -> 
         for name in names:
             out.print(name)
     else:
-        import yaml
+        from model.plain_yaml import write_yaml
 
-        out.print(yaml.safe_dump(found, allow_unicode=True, sort_keys=False), end="")
+        out.print(write_yaml(found), end="")
 
 
 def confirm(question: str) -> None:

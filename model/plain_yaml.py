@@ -1,5 +1,6 @@
 """YAML that people write for Refeed: plain values, each name once in a mapping, every fault with its place."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -209,3 +210,25 @@ def _child(node: yaml.Node | None, part: str | int) -> tuple[Any, yaml.Node | No
         item: yaml.Node = node.value[int(part)]
         return item.start_mark, item
     return None, None
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what YAML 1.2 takes for a number, such as 12e34: PyYAML knows the numbers of 1.1 alone."""
+
+
+_Dumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"-?[0-9]+(?:\.[0-9]+)?[eE][-+]?[0-9]+\Z"), list("-0123456789")
+)
+
+
+def write_yaml(value: Any) -> str:
+    """Return a JSON value as YAML, which every reader takes for the same value.
+
+    Example:
+        >>> print(write_yaml({"sha": "12e34", "zone": "no", "rate": 500}), end="")
+        sha: '12e34'
+        zone: 'no'
+        rate: 500
+    """
+    written: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return written

@@ -157,12 +157,10 @@ class Shadow:
         except OSError as exc:
             message = f"The plan {self._plan_file} can't be read: {exc}. Start the stream first."
             raise CheckpointCorruptError(message, file=str(self._plan_file)) from exc
-        fingerprint = self._registry.fingerprint()
-        if (text, fingerprint) == self._opened:
-            return
-        plan = PlanFile(self._plan_file, self._warehouse).read()
-        assert plan is not None, "it has just been read"
         try:
+            fingerprint = self._registry.fingerprint()
+            if (text, fingerprint) == self._opened:
+                return
             snapshot = self._registry.read_valid()
         except RegistryError as exc:
             if not self._sources:
@@ -170,6 +168,8 @@ class Shadow:
             # As with a stream that runs: what can't be read changes nothing.
             _log.warning("registry_unreadable", code=exc.code, error=exc.message)
             return
+        plan = PlanFile(self._plan_file, self._warehouse).read()
+        assert plan is not None, "it has just been read"
         self._sources = list(open_sources(plan, snapshot, tables, secret=self._secret, mapping=self._mapping))
         self._letters, self._opened = plan.dead_letter_table, (text, fingerprint)
 

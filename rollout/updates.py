@@ -156,8 +156,8 @@ class UpdateService:
         record = self._store.get_stream(found.stream)
         if (record.release, dict(record.options)) != (found.request.release, found.to_options):
             raise StreamStateError(
-                f"{found.id} can't be reverted, because {found.stream} does not run with its release and options. "
-                f"'refeed get updates --stream {found.stream}' lists the stream's updates.",
+                f"{found.id} is {found.state} and can't be reverted: {found.stream} does not run with its release "
+                f"and options. 'refeed get updates --stream {found.stream}' lists the stream's updates.",
                 update=found.id,
             )
         self._check_release(found.from_release)

@@ -436,7 +436,8 @@ def _end(
 ) -> StreamUpdate:
     """End an update by what a person wants of it or of its stream; ``memory`` has the reason."""
     fault: UpdateFault = memory["error"]
-    state = JobState.CANCELLED if fault.code == UNWANTED else JobState.FAILED
+    is_cancelled = fault.code == UNWANTED and outcome is not UpdateState.FAILED
+    state = JobState.CANCELLED if is_cancelled else JobState.FAILED
     kept = {**job.memory, **memory, "outcome": outcome}
     error = FaultRecord(fault.code, fault.message)
     ended = end_job(connection, job, state, now, error=error, memory=kept, actor=actor)

@@ -19,6 +19,8 @@ from rollout.manifests.template import KIND
 _SUFFIX: Final = ".yaml"
 _APPLIER: Final = Principal("REFEED_TEMPLATES", frozenset({SCHEDULES_APPLY}))
 _OF_LAUNCH: Final = ("kind", "release", "request")
+# Of the storage, of the file as YAML and as JSON, and of the manifest that it would be.
+_FAULTS: Final = (OSError, YamlFaultsError, ValueError, TypeError, RecursionError, RefeedError)
 _LOG: Final = structlog.get_logger()
 
 
@@ -28,25 +30,25 @@ def take_over_templates(files: Files, store: JobStore, service: ManifestService)
     From then on the manifest counts, and the file is not read again. A file with a fault keeps no other from it.
     """
     try:
-        names = [each.removesuffix(_SUFFIX) for each in files.list() if each.endswith(_SUFFIX)]
-        for name in names:
-            if store.list_last_events(limit=1, of=(MANIFEST, name)):
-                continue
-            document = _convert(read_yaml(files.read(f"{name}{_SUFFIX}")).value)
-            try:
-                service.apply(name, document, principal=_APPLIER)
-            except RefeedError as exc:
-                _LOG.warning("the template was not applied as a manifest", template=name, problem=exc.message)
-    except (OSError, YamlFaultsError) as exc:
+        files_of_templates = [each for each in files.list() if each.endswith(_SUFFIX)]
+    except OSError as exc:
         _LOG.warning("the folder of templates can't be read", folder=str(files), problem=str(exc))
+        return
+    for file in files_of_templates:
+        name = file.removesuffix(_SUFFIX)
+        if not store.list_last_events(limit=1, of=(MANIFEST, name)):
+            try:
+                service.apply(name, _convert(read_yaml(files.read(file)).value), principal=_APPLIER)
+            except _FAULTS as exc:
+                _LOG.warning("the template was not applied as a manifest", file=file, problem=str(exc))
 
 
 def _convert(document: Any) -> bytes:
     """Return the manifest of a template as it was written before; the service names what is wrong with it."""
     if not isinstance(document, Mapping):
         return json.dumps(document, default=_iso_text).encode()
-    rest = {name: value for name, value in document.items() if name not in _OF_LAUNCH}
-    launch = {name: document[name] for name in _OF_LAUNCH if name in document}
+    rest = {name: value for name, value in document.items() if name not in _OF_LAUNCH and value is not None}
+    launch = {name: document[name] for name in _OF_LAUNCH if document.get(name) is not None}
     return json.dumps({**rest, "kind": KIND, "launch": launch}, default=_iso_text).encode()
 
 

@@ -457,7 +457,7 @@ def test_a_file_in_the_watched_folder_is_applied_and_its_fault_is_shown_everywhe
         assert client.get("/manifests/uploaded").status_code == 200, "nothing is removed by itself"
     assert "uploaded.yaml: the file no longer exists, and its manifest stays" in refeed("get", "manifests")[1]
     assert "Put the files back, or use 'refeed delete NAME'" in " ".join(refeed("inbox")[1].split())
-    assert refeed("delete", "uploaded", "--yes")[0] == 0
+    assert refeed("delete", "manifest/uploaded", "--yes")[0] == 0
     with api.client() as client:
         assert client.get("/manifests/uploaded").status_code == 404
         assert client.get("/manifests").json()["uploads"] == []

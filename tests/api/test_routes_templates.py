@@ -128,6 +128,17 @@ parameters: {group: {required: true}, day: {type: DATE, default: 2026-01-02}}
 request: {name: "p-${group}", options: {group: "${group}-${day}"}}
 """
 
+# The names of files before and after the good one: none of these keeps another one out.
+NO_TEMPLATES = {
+    "notes.txt": b"no template",
+    "aa-binary.yaml": b"name: aa-binary\nkind: backfill\nrequest: {source_topic: !!binary aGVsbG8=}\n",
+    "aa-cut.yaml": b"kind: [x",
+    "aa-itself.yaml": b"&x {a: *x}",
+    "aa-latin.yaml": b"name: \xff",
+    "aa-list.yaml": b"- a",
+    "zz-key.yaml": b"name: zz-key\nkind: merge\nrequest: {2026-01-01: a}\n",
+}
+
 
 def list_templates(api: Any) -> list[dict[str, Any]]:
     with api.client() as client:
@@ -139,7 +150,9 @@ def test_templates_of_an_earlier_folder_become_manifests_once(
 ) -> None:
     for name, text in {"replay-old": FORMER, "broken": "name: broken\nkind: merge\ncolour: red\n"}.items():
         (tmp_path / f"{name}.yaml").write_text(text)
-    (tmp_path / "notes.txt").write_text("no template")
+    for name, content in NO_TEMPLATES.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "aa-folder.yaml").mkdir()
     api = start_api(REFEED_TEMPLATES=str(tmp_path))
     (found,) = list_templates(api)
     assert (found["name"], found["applied_by"]) == ("replay-old", "REFEED_TEMPLATES")

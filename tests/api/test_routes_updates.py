@@ -77,17 +77,18 @@ def test_who_asked_when_and_what_comes_next_is_described_and_a_stream_names_its_
 
 def test_updates_are_listed_by_the_states_in_which_they_are_shown(api, client, refeed):
     ids = []
-    for end in (UpdateState.STABLE, UpdateState.REFUSED, UpdateState.FAILED, None):
+    for end in (UpdateState.STABLE, UpdateState.REFUSED, UpdateState.FAILED, UpdateState.ROLLED_BACK, None):
         made = client.post("/streams/backup:update", json={"options": {"slots": 8 + len(ids)}}).json()
         ids.append(made["id"])
         if end is not None:
             advance(api, made["id"], end)
-    stable, refused, failed, checking = ids
+    stable, refused, failed, back, checking = ids
     for states, wanted in (
         (["STABLE"], [stable]),
         (["SUCCEEDED"], [stable]),
         (["REFUSED"], [refused]),
-        (["FAILED"], [failed, refused]),
+        (["FAILED"], [back, failed, refused]),
+        (["ROLLED_BACK"], [back]),
         (["CHECKING"], [checking]),
         (["WATCHING"], []),
         (["REFUSED", "PENDING"], [checking, refused]),

@@ -38,8 +38,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def refeed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Runs ``refeed ARGUMENTS`` in this process."""
 
-    def run(*arguments: str) -> Result:
-        monkeypatch.setattr(sys, "argv", ["refeed", *arguments])
+    def run(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["refeed", *map(str, arguments)])
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main()

@@ -35,6 +35,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         made.append((method, path, arguments.get("json")))
         if path == "/manifests":
             return {"manifests": [NIGHTLY, REPLAY]}
+        if path == "/manifests/nightly":
+            return NIGHTLY
         return REPLAY if method == "GET" else {"template": "replay", "kind": "backfill", "id": "bf_1"}
 
     monkeypatch.setattr(RefeedApi, "call", call)
@@ -51,6 +53,10 @@ def test_a_template_is_shown_with_its_parameters(refeed: Callable[..., Any], cal
     shown = refeed("describe", "template/replay").out
     assert "replay, a backfill: Replays a day." in shown
     assert [word in shown for word in ("required", "500", "false", "The day", '"topic": "orders"')] == [True] * 5
+
+
+def test_a_manifest_of_another_kind_is_no_template(refeed: Callable[..., Any], calls: list[Any]) -> None:
+    assert "nightly is a Schedule, not a template." in refeed("describe", "template/nightly").err
 
 
 def test_parameters_are_sent_with_their_types(refeed: Callable[..., Any], calls: list[Any]) -> None:

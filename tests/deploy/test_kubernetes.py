@@ -65,8 +65,10 @@ def test_kubectl_builds_agents_without_a_shared_disk_that_run_all_streams() -> N
         "Deployment/refeed-agent",
         "Deployment/refeed-api",
     }
-    pod = built["Deployment/refeed-agent"]["spec"]["template"]["spec"]
-    assert pod["volumes"] == [{"name": "home", "emptyDir": {}}]
+    for name in ("refeed-agent", "refeed-api"):
+        pod = built[f"Deployment/{name}"]["spec"]["template"]["spec"]
+        assert pod["volumes"] == [{"name": "home", "emptyDir": {}}]
+    assert not any(name.startswith("PersistentVolumeClaim/") for name in built)
     (settings,) = [each["data"] for name, each in built.items() if name.startswith("ConfigMap/refeed-settings")]
     assert (settings["REFEED_WAREHOUSE"], settings["REFEED_MERGE_AT"]) == ("lake", "00:15")
     assert settings["REFEED_REGISTRY"].startswith("gs://")

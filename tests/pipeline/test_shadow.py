@@ -98,6 +98,21 @@ def test_a_schema_that_the_table_refuses_is_not_taken_up_and_a_fault_in_the_regi
         world.shadow().look()
 
 
+def test_a_registry_that_does_not_answer_for_a_while_changes_nothing(world, monkeypatch):
+    world.keep("orders", m1=order(1))
+    world.stage("orders", m1=order(1))
+    shadow = world.shadow(hours=2)
+    assert shadow.look().rows_equal == 1
+
+    def refuse(_: object) -> str:
+        raise RegistryError("The registry can't be used: 503.")
+
+    monkeypatch.setattr("pipeline.registry.Registry.fingerprint", refuse)
+    world.keep("orders", m2=order(2))
+    world.stage("orders", m2=order(2))
+    assert shadow.look().rows_equal == 2
+
+
 def test_a_stream_without_a_plan_can_not_be_compared(world: ShadowedWorld) -> None:
     world.plan_file.unlink()
     with pytest.raises(CheckpointCorruptError, match=r"plan\.json"):
