@@ -118,7 +118,7 @@ def _event_cells(it: Mapping[str, Any]) -> list[str]:
 def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
     problems = found["problems"]
     yield "OK: there are no problems" if found["is_ok"] else f"WRONG: {len(problems)}"
-    waiting = {item["id"] for item in found["inbox"] if item["resource"] not in {"topic", "update"}}
+    waiting = {item["id"] for item in found["inbox"] if item["resource"] != "topic"}
     for problem in problems:
         yield f"  {problem['name']}: {problem['message']} ({problem['code']})"
         if problem["code"] in _MENDS and problem["name"] not in waiting:

@@ -42,7 +42,8 @@ def test_an_update_that_failed_is_in_the_inbox_for_a_week_or_until_the_next_one(
     service = UpdateService(store)
     update(store, state, UpdateFault("stream_died", "The stream died."))
     (item,) = service.list_inbox(principal=ANN)
-    assert (item.kind, item.resource, item.id, item.since) == ("failure", "update", "backup", NOON)
+    (failed,) = store.list_updates("backup")
+    assert (item.kind, item.resource, item.id, item.since) == ("failure", "update", failed.id, NOON)
     store._database.now = lambda _: NOON + timedelta(days=8)  # type: ignore[method-assign]
     assert service.list_inbox(principal=ANN) == []
     store._database.now = lambda _: NOON  # type: ignore[method-assign]
