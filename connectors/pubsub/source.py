@@ -34,7 +34,7 @@ _STOPPED_SECONDS: Final = 0.05
 _WARM_SECONDS: Final = 2.0
 _HELD_POLL_SECONDS: Final = 0.02
 # The first batch after a standby: what waits is committed soon, however long batches are.
-_FIRST_SECONDS: Final = 0.3
+_FIRST_SECONDS: Final = 0.1
 # What Pub/Sub says instead of the topic of a subscription that outlived it.
 _DELETED_TOPIC: Final = "_deleted-topic_"
 # Up to here every slot pulls from every subscription, so that one busy topic has all cores.
