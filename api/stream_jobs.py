@@ -97,5 +97,5 @@ def collect_jobs(services: Services) -> JobCollection:
     by_prefix = {service.kind.prefix: service for service in services.jobs}
     # Those of an earlier release were called approvals.
     changes = dict.fromkeys(("ch", "ap"), services.changes)
-    # An update that a manifest asked for has an id of its own kind.
+    # The id of an update that a manifest requested begins with "ro_".
     return JobCollection(services.store, {**by_prefix, "up": updates, "ro": updates, "rs": restores, **changes})

@@ -39,7 +39,7 @@ IDS = {
 }
 
 
-def test_a_change_waits_with_all_that_was_asked_for_and_whoever_asked(store: JobStore) -> None:
+def test_a_waiting_change_keeps_its_request_and_its_requester(store: JobStore) -> None:
     made = change_of(store.create_change(ASKED))
     assert (made.request, made.state, made.decided_by, made.decided_at) == (ASKED, JobState.PENDING, None, None)
     assert made.expires_at == made.created_at + timedelta(days=1)

@@ -237,7 +237,7 @@ def test_an_agent_of_another_home_waits_for_no_process_that_it_can_not_steer(yar
     before = yard.instances()
     yard.home = tmp_path / "other"
     yard.agent = yard.make_agent()
-    # Where the hand-over had begun, nobody can say whether the new release had the stream.
+    # After the hand-over has begun, this agent does not know whether the new release had the stream.
     done = yard.look_until_it_is(UpdateState.STABLE, UpdateState.ROLLED_BACK)
     assert (done.state is UpdateState.STABLE) == (place == "update.standby_started")
     yard.check_one_runs("new" if done.state is UpdateState.STABLE else "old")

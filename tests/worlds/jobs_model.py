@@ -80,7 +80,7 @@ class JobsModel:
         self.clock = clock
         self.jobs: dict[str, KeptJob] = {}
         self.asked: dict[str, ChangeRequest] = {}
-        # The id that a real store has given to what it has just made; such ids are nobody's choice.
+        # The id that a real store has given to a new record. A caller can't choose such an id.
         self.made_id = ""
         self.creates: dict[tuple[str, str], tuple[str, str, datetime]] = {}
         self.webhooks: dict[str, datetime] = {}
