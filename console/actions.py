@@ -20,6 +20,7 @@ from console.effects import (
 from console.forms import Action, ActionPage, FormField, form_fault, parse_number
 from console.jobs import VERBS, describe_job, find_verbs, scope_of
 from console.new_backfill import describe_new_backfill, launch_backfill
+from console.rerun import rerun, rerun_fields, show_rerun
 from console.schedules import SCHEDULE_ACTIONS
 from console.sources import SOURCE_ACTIONS
 from console.visit import Visit, problem_of
@@ -67,6 +68,10 @@ def _nothing_typed(_: Mapping[str, Any]) -> None:
     return None
 
 
+def _nothing_else(_: Visit, __: Mapping[str, Any], ___: Mapping[str, str]) -> Mapping[str, Any]:
+    return {}
+
+
 def _target_of(job: Mapping[str, Any]) -> str | None:
     return job.get("topic") or job.get("stream")
 
@@ -92,10 +97,13 @@ def _job_action(
     typed: Callable[[Mapping[str, Any]], str | None] = _nothing_typed,
     fields: Callable[[Mapping[str, Any], Mapping[str, str]], tuple[FormField, ...]] = _no_fields,
     body: Callable[[Mapping[str, str]], Mapping[str, Any] | None] = _no_body,
+    show: Callable[[Visit, Mapping[str, Any], Mapping[str, str]], Mapping[str, Any]] = _nothing_else,
+    perform: Callable[[Visit, Mapping[str, str]], str] | None = None,
 ) -> Action:
     """Return an action of a job; ``fields`` are those of its form, and ``body`` is what they come to.
 
-    What a job's state does not allow has no form. ``typed`` returns what has to be typed first.
+    What a job's state does not allow has no form. ``typed`` returns what has to be typed first, and ``show`` what
+    a page has of its own. ``perform`` takes the place of a call of the job's verb.
     """
 
     def describe(visit: Visit, given: Mapping[str, str]) -> ActionPage:
@@ -112,22 +120,19 @@ def _job_action(
             typed=typed(job),
             is_possible=is_possible,
             scope=scope_of(job, verb),
+            **(show(visit, job, given) if is_possible else {}),
         )
 
-    def perform(visit: Visit, sent: Mapping[str, str]) -> str:
+    def act(visit: Visit, sent: Mapping[str, str]) -> str:
         job, etag, chosen = visit.path_params["id"], sent.get("etag") or None, body(sent)
-        if verb == "rerun":
-            ended = visit.api.jobs.read(job)
-            request = {name: ended[name] for name in ("source", "since", "dry_run") if ended[name] is not None}
-            found = visit.api.merges.create(request, idempotency_key=sent.get("key") or str(uuid4()))
-        elif verb == "rate":
+        if verb == "rate":
             found = visit.api.jobs.change(job, chosen or {}, etag=etag)
         else:
             found = visit.api.jobs.act(job, verb, chosen, etag=etag)
-        # A stable update is taken back by another one, and a merge that runs again is a new one.
+        # A stable update is taken back by another one.
         return f"/jobs/{found['id']}"
 
-    return Action(f"/jobs/{{id}}/{verb}", "", describe, perform)
+    return Action(f"/jobs/{{id}}/{verb}", "", describe, perform or act)
 
 
 def _retry_fields(job: Mapping[str, Any], given: Mapping[str, str]) -> tuple[FormField, ...]:
@@ -164,11 +169,6 @@ def _row_numbers(text: str) -> list[int]:
         raise form_fault(
             f"Write the numbers of rows with commas between them. Not a number: {text.strip()[:80]!r}."
         ) from None
-
-
-def _rerun_fields(_: Mapping[str, Any], given: Mapping[str, str]) -> tuple[FormField, ...]:
-    # A form that is sent twice creates one merge.
-    return (FormField("key", "", kind="hidden", value=given.get("key") or str(uuid4())),)
 
 
 def _rate_fields(job: Mapping[str, Any], given: Mapping[str, str]) -> tuple[FormField, ...]:
@@ -371,7 +371,7 @@ ACTIONS: Final = (
     _job_action("reject", reject_effects, fields=_reject_fields, body=_reject_body),
     _job_action("revert", revert_effects, typed=_target_of),
     _job_action("retry", retry_effects, fields=_retry_fields, body=_retry_body),
-    _job_action("rerun", rerun_effects, fields=_rerun_fields),
+    _job_action("rerun", rerun_effects, fields=rerun_fields, show=show_rerun, perform=rerun),
     _job_action("rate", _rate_effects, fields=_rate_fields, body=_rate_body),
     *SCHEDULE_ACTIONS,
     *SOURCE_ACTIONS,

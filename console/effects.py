@@ -64,14 +64,13 @@ def retry_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def rerun_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what a merge with the same request will do."""
-    again = (
-        "The merge of each source begins where its last merge stopped."
-        if job["since"] is None
-        else f"The merge reads again all rows that were staged since {job['since']}. Correctly merged rows do not "
-        "change."
-    )
-    return ("A new merge is created with the same request.", again)
+    """Return what another job with the same request, or with a changed one, will do."""
+    if job["kind"] == "backfill":
+        return (
+            "A new backfill is created. It runs its query again, and publishes the messages that it selects now.",
+            "To publish only the messages that are not published yet, retry the earlier backfill instead.",
+        )
+    return ("A new merge is created.", "Correctly merged rows do not change.")
 
 
 def approve_effects(job: Mapping[str, Any]) -> tuple[str, ...]:

@@ -176,6 +176,7 @@ def find_verbs(job: Mapping[str, Any]) -> tuple[str, ...]:
             "rate": not is_over,
             "cancel": not is_over,
             "retry": is_over,
+            "rerun": is_over,
             "revert": is_over and not job["revert"] and find_revert_obstacle(job) is None,
         }
     return tuple(verb for verb, is_possible in possible.items() if is_possible)

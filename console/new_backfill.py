@@ -10,25 +10,36 @@ from uuid import uuid4
 from console.elsewhere import read_elsewhere
 from console.forms import form_fault, parse_number
 from console.payloads import compare_sides
+from console.range_query import read_range
 from console.recipes import read_recipes
 from console.topic import draw_histogram, preview
 from console.view import find_time
 from console.visit import PagePart, Visit, read_part
 from model.errors import RequestRefusedError
 from model.moment import parse_moment, render_moment
+from model.plain_yaml import YamlFaultsError, read_yaml, write_yaml
 from model.principal import MESSAGES
 
 _FIELDS: Final = (
     *("topic", "query", "from", "to", "rate", "canary", "description", "labels", "source", "parameters"),
-    *("source_attributes", "where"),
+    *("source_attributes", "where", "options"),
 )
+# Fields of a request without a field of their own in the form, and the values that they need not be given.
+OPTIONS: Final = (
+    *("max_rows", "max_bytes_billed", "start_paused", "ordering", "attributes", "yield_to", "max_failed"),
+    *("allow_overlap", "target_subscription", "create_topic", "fail_if_empty", "allow_empty"),
+)
+_DEFAULTS: Final[tuple[Any, ...]] = (None, False, 0, "none", {})
 _MOST_SAMPLES: Final = 5
 _HOUR: Final = timedelta(hours=1)
 
 
-def describe_new_backfill(visit: Visit, given: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the form shows, with the plan when it was asked for."""
-    form = {name: given.get(name, "") for name in _FIELDS}
+def describe_new_backfill(
+    visit: Visit, given: Mapping[str, str], *, again: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what the form shows, with the plan when it was asked for; it is filled with the request ``again``."""
+    earlier = {} if again is None or "do" in given else _form_of(again)
+    form = {name: given.get(name, earlier.get(name, "")) for name in _FIELDS}
     # What a message was before the query's change is for those who may read messages; it costs one more query.
     compare = visit.may(MESSAGES) and (given.get("do") != "plan" or "compare" in given)
     plan = None
@@ -37,7 +48,7 @@ def describe_new_backfill(visit: Visit, given: Mapping[str, str]) -> dict[str, A
         if plan.data is not None:
             form |= _form_of(plan.data["request"])
     source = form["source"] or form["topic"]
-    if not form["query"] and source and given.get("do") != "plan":
+    if not form["query"] and source and again is None and "do" not in given:
         form["query"] = render_query(source, given.get("message_id", ""))
     if given.get("do") == "plan":
         try:
@@ -104,7 +115,18 @@ def read_request(form: Mapping[str, str], zone: tzinfo) -> dict[str, Any]:
         request["description"] = form["description"].strip()
     if form["labels"].strip():
         request["labels"] = _pairs(form["labels"], "label")
-    return request
+    return {**_read_options(form["options"]), **request}
+
+
+def _read_options(text: str) -> dict[str, Any]:
+    """Return the fields of a request for which the form has no field of its own."""
+    try:
+        found = read_yaml(text).value or {}
+    except YamlFaultsError as exc:
+        raise form_fault(f"More options: {exc}.") from None
+    if not isinstance(found, dict):
+        raise form_fault("More options are written as NAME: VALUE, one per line.")
+    return found
 
 
 def _read_range(form: Mapping[str, str], zone: tzinfo) -> dict[str, Any]:
@@ -128,15 +150,18 @@ def _form_of(request: Mapping[str, Any]) -> dict[str, str]:
     parameters = dict(request["parameters"])
     bounds = {name: parameters.pop(name)["value"] for name in ("from", "to") if name in parameters}
     rate, canary = request["rate_limit_messages_per_second"], request["canary_messages"]
+    options = {name: request[name] for name in OPTIONS if request[name] not in _DEFAULTS}
     return {
         "topic": request["topic"],
         "query": request["query"],
+        "options": write_yaml(options) if options else "",
         **bounds,
         "parameters": "\n".join(f"{name}:{each['type']}:{each['value']}" for name, each in parameters.items()),
         "rate": "" if rate is None else str(rate).removesuffix(".0"),
         "canary": "" if canary is None else str(canary),
         "description": request["description"],
         "labels": ", ".join(f"{name}={value}" for name, value in request["labels"].items()),
+        **read_range(request["query"]),
     }
 
 

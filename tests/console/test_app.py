@@ -293,7 +293,7 @@ def test_a_plan_has_an_address_and_shows_what_it_is_of(yard: Yard, signed_in: ht
     }
     areas = re.findall(r'<textarea[^>]* name="(\w+)"[^>]*>(.*?)</textarea>', opened, re.DOTALL)
     found |= {name: unescape(value).strip() for name, value in areas}
-    assert found == {**written, "source": "", "source_attributes": "", "where": ""}
+    assert found == {**written, "source": "", "source_attributes": "", "where": "", "options": ""}
     gone = signed_in.get(path, params={"plan": "pl_none"}).text
     assert "plan_expired" in gone
     assert 'id="plan"' not in gone

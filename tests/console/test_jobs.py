@@ -17,7 +17,6 @@ from model.job import JobState, new_job_id
 from model.principal import PLAN, READ
 from model.stream_options import StreamKind
 from model.stream_update import UpdateRequest
-from pipeline.registry import Registry
 from reporting.kind import MERGE
 from reporting.request import MergeRequest
 from reporting.view import describe_failure
@@ -174,24 +173,6 @@ def test_a_merge_is_cancelled_and_retried_with_the_effect_in_words_before(yard, 
     assert 'name="only"' not in page.text
     assert browser.post(f"/console/jobs/{job}/retry", data={**sent, "etag": ""}).status_code == 303
     assert [event.why for event in yard.api.store.list_events(job)].count("retried") == 1
-
-
-def test_a_merge_runs_again_with_the_same_request_once_a_form(yard: Yard, browser: httpx.Client) -> None:
-    sources = b"sources:\n  hooks: {topic: hooks, schema: inferred, key: [id]}\n"
-    Registry(str(yard.api.home / "registry")).publish({"sources.yaml": sources})
-    since = "2026-01-02T00:15:00Z"
-    job = add_merge(yard, JobState.SUCCEEDED, source="hooks", since=since, dry_run=True)
-    page = browser.get(f"/console/jobs/{job}/rerun")
-    for said in ("A new merge is created with the same request.", f"staged since {since}"):
-        assert said in page.text
-    sent = {"form_token": token_of(page), "do": "perform"}
-    sent["key"] = re.search(r'name="key" value="([^"]+)"', page.text)[1]
-    first, second = (browser.post(f"/console/jobs/{job}/rerun", data=sent) for _ in range(2))
-    assert first.status_code == 303, first.text
-    assert second.headers["location"] == first.headers["location"]
-    made = yard.api.store.get(first.headers["location"].removeprefix("/console/jobs/"))
-    assert (made.id != job, made.request["source"], made.request["dry_run"]) == (True, "hooks", True)
-    assert made.request["since"].startswith("2026-01-02T00:15:00")
 
 
 def test_an_update_s_page_shows_its_fields_and_takes_it_back(yard: Yard, browser: httpx.Client) -> None:
