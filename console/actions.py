@@ -19,6 +19,7 @@ from console.effects import (
 )
 from console.forms import Action, ActionPage, FormField, form_fault, parse_number
 from console.jobs import VERBS, describe_job, find_verbs, scope_of
+from console.manifests import MANIFEST_ACTIONS
 from console.new_backfill import describe_new_backfill, launch_backfill
 from console.rerun import rerun, rerun_fields, show_rerun
 from console.schedules import SCHEDULE_ACTIONS
@@ -374,6 +375,7 @@ ACTIONS: Final = (
     _job_action("rerun", rerun_effects, fields=rerun_fields, show=show_rerun, perform=rerun),
     _job_action("rate", _rate_effects, fields=_rate_fields, body=_rate_body),
     *SCHEDULE_ACTIONS,
+    *MANIFEST_ACTIONS,
     *SOURCE_ACTIONS,
     *ATTACH_ACTIONS,
     Action("/streams/{name}/drain", STREAMS_OPERATE, _describe_drain, _drain),

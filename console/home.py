@@ -22,6 +22,7 @@ _MANY_CHANGES: Final = 500
 _COLLECTIONS: Final = {
     **dict.fromkeys(("backfill", "merge", "compaction", "restore", "update", "change"), "jobs"),
     "schedule": "schedules",
+    "manifest": "manifests",
     "stream": "streams",
     "topic": "topics",
     "source": "sources",

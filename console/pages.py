@@ -7,6 +7,7 @@ from typing import Any, Final
 from console.backfill import read_letters, read_missing
 from console.home import read_home, read_lines
 from console.jobs import read_job, read_jobs
+from console.manifests import read_manifest, read_manifests
 from console.messages import read_message
 from console.schedules import read_schedule, read_schedules
 from console.sources import read_source, read_source_letters, read_sources
@@ -44,6 +45,8 @@ PAGES: Final = (
     Page("/streams/{name}", "streams", "stream_live.html", read_stream),
     Page("/schedules", "schedules", "schedules_live.html", read_schedules),
     Page("/schedules/{name}", "schedules", "schedule_live.html", read_schedule),
+    Page("/manifests", "manifests", "manifests_live.html", read_manifests),
+    Page("/manifests/{name}", "manifests", "manifest_live.html", read_manifest),
     Page("/sources", "sources", "sources_live.html", read_sources, 60.0),
     # What these two read costs queries, as a topic's own page does.
     Page("/sources/{name}", "sources", "source_live.html", read_source, None),

@@ -1,6 +1,7 @@
 """How pages are rendered: templates, and how figures, times and states are written in them."""
 
 import hashlib
+import json
 import re
 from base64 import b64encode
 from collections.abc import Mapping
@@ -260,6 +261,7 @@ def _environment() -> Environment:
     environment.globals.update(
         share=render_share, asset=asset_url, url=_url_in_page, link=_link_in_page, zones=ZONES, UNKNOWN=UNKNOWN
     )
+    environment.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False)
     environment.filters["base64"] = lambda text: b64encode(text.encode()).decode()
     environment.filters["or_unknown"] = lambda value: UNKNOWN if value is None else escape(value)
     return environment

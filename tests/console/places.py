@@ -26,6 +26,7 @@ LAST_DAYS = {
 _SHOWN = {
     "/topics/{topic}": "?show=messages&step=minute",
     "/backfills/new": "?source=orders",
+    "/manifests:apply": "?name=yearly&do=plan",
     "/sources/{name}": "?type=push",
     "/sources/{name}/dead-letters": "?code=wrong_type",
 }
@@ -88,6 +89,8 @@ def fill_yard(yard: Yard) -> dict[str, str]:
             "/sources/{name}": "/sources/hooks",
             "/snapshots/{id}": f"/snapshots/{complete(store).id}",
             "/schedules/{name}": f"/schedules/{apply_schedule(yard)}",
+            "/manifests/{name}": "/manifests/yearly",
+            "/manifests/{name}/launch": f"/manifests/{apply_template(yard)}/launch",
             "/jobs/{id}/approve": f"/jobs/{store.create_change(asked).id}/approve",
             "/jobs/{id}/revert": f"/jobs/{update.id}/revert",
         }
@@ -107,6 +110,20 @@ def apply_schedule(yard: Yard) -> str:
     with yard.api.client(yard.key) as client:
         client.put("/manifests/yearly", content=json.dumps(manifest)).raise_for_status()
     return "yearly"
+
+
+def apply_template(yard: Yard) -> str:
+    """Apply a template of a merge, and return its name."""
+    manifest = {
+        "kind": "Template",
+        "name": "again",
+        "description": f"Again {EVIL}",
+        "parameters": {"source": {"required": True, "help": EVIL}},
+        "launch": {"kind": "merge", "request": {"source": "${source}"}},
+    }
+    with yard.api.client(yard.key) as client:
+        client.put("/manifests/again", content=json.dumps(manifest)).raise_for_status()
+    return "again"
 
 
 def _ingest_time(yard: Yard, message_id: str) -> str:

@@ -1,0 +1,212 @@
+"""Manifests: what is applied and what became of it, and how one is planned, applied, launched and removed."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+from uuid import uuid4
+
+from console.forms import Action, ActionPage, FormField, form_fault
+from console.jobs import EVENTS, sum_up
+from console.visit import PagePart, Visit, read_part
+from model.errors import RequestRefusedError
+from model.plain_yaml import YamlFaultsError, read_yaml, write_yaml
+from model.principal import ROLLOUTS_APPLY, RUN, SCHEDULES_APPLY, STREAMS_OPERATE
+from model.stream_options import StreamKind
+
+_SCOPES: Final = {"Schedule": SCHEDULES_APPLY, "Rollout": ROLLOUTS_APPLY, "Template": SCHEDULES_APPLY}
+_JOBS: Final = 20
+# Updates are the newest thousand of all streams: the API has no filter by their manifest.
+_UPDATES: Final = 1000
+_JSON_TYPES: Final = frozenset({"INT64", "FLOAT64", "BOOL"})
+_APPLIES: Final = {
+    "Schedule": "The schedule starts its jobs at its times, with your permissions.",
+    "Rollout": "The rollout begins to update its stream at once.",
+    "Template": "The template launches nothing by itself.",
+}
+_REMOVES: Final = {
+    "Schedule": "The schedule starts no more jobs. Running jobs continue.",
+    "Rollout": "The stream does not change. It keeps the release and the options that it has.",
+    "Template": "Nobody can launch the template any more. Jobs and streams that it launched continue.",
+}
+_PLANNED: Final = {"create": "would be created", "update": "would be changed", "none": "would not change"}
+
+
+def read_manifests(visit: Visit) -> dict[str, Any]:
+    """Return what the list of manifests shows, with the faults of uploaded files."""
+    return {"title": "Manifests", "found": visit.read("manifests", visit.api.list_manifests)}
+
+
+def read_manifest(visit: Visit) -> dict[str, Any]:
+    """Return what a manifest's page shows."""
+    name, api = visit.path_params["name"], visit.api
+    found = visit.read(f"manifest {name}", lambda: api.read_manifest(name))
+    context: dict[str, Any] = {"title": name, "found": found, "manifest": found.data}
+    if found.problem is not None:
+        return context
+    kind, subject = found.data["kind"], f"manifest/{name}"
+    jobs = visit.read(f"{subject} jobs", lambda: _read_jobs(visit, kind, name))
+    return {
+        **context,
+        "document": write_yaml(found.data["document"]),
+        "scope": _SCOPES.get(kind, SCHEDULES_APPLY),
+        "jobs": jobs,
+        "events": visit.read(subject, lambda: api.list_events(subject, page_size=EVENTS)["events"]),
+    }
+
+
+def _read_jobs(visit: Visit, kind: str, name: str) -> list[dict[str, Any]] | None:
+    """Return the newest jobs that a manifest made; None of a template, whose jobs are their launchers' own."""
+    if kind == "Schedule":
+        found = visit.api.jobs.list(page_size=_JOBS, created_by=f"schedule:{name}")["jobs"]
+    elif kind == "Rollout":
+        updates = visit.api.jobs.list(page_size=_UPDATES, kind="update")["jobs"]
+        found = [each for each in updates if (each["manifest"] or {}).get("name") == name]
+    else:
+        return None
+    return [sum_up(job) for job in found[:_JOBS]]
+
+
+def _describe_apply(visit: Visit, given: Mapping[str, str]) -> ActionPage:
+    """Return the page of a manifest's text, with the plan once it was asked for; ``name`` fills it."""
+    text = given.get("document", "")
+    if not text and given.get("name"):
+        text = write_yaml(visit.api.read_manifest(given["name"])["document"])
+    plan = None
+    if given.get("do") == "plan":
+        plan = _plan(visit, text)
+    planned = plan.data if plan is not None and plan.problem is None else None
+    fields = (
+        FormField("document", "Manifest, in YAML", kind="textarea", value=text),
+        *((FormField("plan", "", kind="hidden", value=planned["hash"]),) if planned else ()),
+    )
+    kind = planned["kind"] if planned else ""
+    return ActionPage(
+        title="Apply a manifest",
+        effects=(_APPLIES.get(kind, ""),) if planned and planned["action"] != "none" else (),
+        button="Apply" if planned is None else f"Apply: {planned['action']} the {kind.lower()} {planned['name']}",
+        back="/manifests",
+        fields=fields,
+        scope=_SCOPES.get(kind, ""),
+        template="apply_manifest.html",
+        extra={"plan": plan, "planned": _PLANNED},
+    )
+
+
+def _plan(visit: Visit, text: str) -> PagePart:
+    """Return what applying the text would change, or its faults."""
+    try:
+        name = _name_of(text)
+    except RequestRefusedError as refused:
+        return PagePart(problem={"errors": [], **refused.details})
+    return read_part(lambda: visit.api.plan_manifest(name, text.encode()))
+
+
+def _name_of(text: str) -> str:
+    """Return the name of the manifest that a text is.
+
+    Raises:
+        RequestRefusedError: it is no YAML, or has no name.
+    """
+    try:
+        document = read_yaml(text).value
+    except YamlFaultsError as exc:
+        raise form_fault(str(exc), code="manifest_invalid") from None
+    name = document.get("name") if isinstance(document, dict) else None
+    if not isinstance(name, str) or not name:
+        raise form_fault("The manifest has no name.", code="manifest_invalid")
+    return name
+
+
+def _apply(visit: Visit, fields: Mapping[str, str]) -> str:
+    text = fields.get("document", "").replace("\r\n", "\n")
+    name = _name_of(text)
+    visit.api.apply_manifest(name, text.encode(), plan=fields.get("plan") or None)
+    return _path(name)
+
+
+def _describe_remove(visit: Visit, given: Mapping[str, str]) -> ActionPage:
+    found = visit.api.read_manifest(visit.path_params["name"])
+    name, kind = found["name"], found["kind"]
+    # Bound to what the page showed: a manifest that was applied since then stays.
+    plan = given.get("plan") or visit.api.plan_manifest(name, None)["hash"]
+    return ActionPage(
+        title=f"Remove: {name}",
+        effects=(f"The {kind.lower()} {name} is removed.", _REMOVES.get(kind, "Running jobs continue.")),
+        button=f"Remove the {kind.lower()}",
+        back=_path(name),
+        fields=(FormField("plan", "", kind="hidden", value=plan),),
+        typed=name,
+        scope=_SCOPES.get(kind, SCHEDULES_APPLY),
+    )
+
+
+def _remove(visit: Visit, fields: Mapping[str, str]) -> str:
+    visit.api.remove_manifest(visit.path_params["name"], plan=fields.get("plan") or None)
+    return "/manifests"
+
+
+def _describe_launch(visit: Visit, given: Mapping[str, str]) -> ActionPage:
+    found = visit.api.read_manifest(visit.path_params["name"])
+    document, is_template = found["document"], found["kind"] == "Template"
+    kind = document["launch"]["kind"] if is_template else ""
+    fields = tuple(_parameter(name, each, given) for name, each in document.get("parameters", {}).items())
+    key = FormField("key", "", kind="hidden", value=given.get("key") or str(uuid4()))
+    return ActionPage(
+        title=f"Launch: {found['name']}",
+        effects=(
+            f"A new {kind} is launched with these parameters. You are its creator.",
+            *filter(None, [document.get("description")]),
+        )
+        if is_template
+        else (f"{found['name']} is a {found['kind']}, and only a template can be launched.",),
+        button=f"Launch the {kind}",
+        back=_path(found["name"]),
+        fields=(*fields, key) if is_template else (),
+        is_possible=is_template,
+        scope=STREAMS_OPERATE if kind in {*StreamKind} else RUN,
+    )
+
+
+def _parameter(name: str, wanted: Mapping[str, Any], given: Mapping[str, str]) -> FormField:
+    default = wanted.get("default")
+    shown = "" if default is None else json.dumps(default) if isinstance(default, bool) else str(default)
+    about = (wanted.get("help", ""), "It is required." if wanted.get("required") else "")
+    label = f"{name} ({wanted.get('type', 'STRING')})"
+    return FormField(_field(name), label, value=given.get(_field(name), shown), help=" ".join(filter(None, about)))
+
+
+def _field(name: str) -> str:
+    """Return the name of a parameter's field, which is none of the form's own."""
+    return f"parameter.{name}"
+
+
+def _launch(visit: Visit, fields: Mapping[str, str]) -> str:
+    name = visit.path_params["name"]
+    declared = visit.api.read_manifest(name)["document"].get("parameters", {})
+    texts = {each: fields.get(_field(each), "").strip() for each in declared}
+    values = {each: _typed(declared[each].get("type", ""), text) for each, text in texts.items() if text}
+    made = visit.api.launch_template(name, values, idempotency_key=fields.get("key") or str(uuid4()))
+    collection = "streams" if made["kind"] in {*StreamKind} else "jobs"
+    return f"/{collection}/{quote(made['id'], safe='')}"
+
+
+def _typed(kind: str, text: str) -> Any:
+    """Return the value of a text; one that is none of its type stays a text, which the API names."""
+    if kind not in _JSON_TYPES:
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _path(name: str) -> str:
+    return f"/manifests/{quote(name, safe='')}"
+
+
+MANIFEST_ACTIONS: Final = (
+    Action("/manifests:apply", "", _describe_apply, _apply),
+    Action("/manifests/{name}/remove", "", _describe_remove, _remove),
+    Action("/manifests/{name}/launch", "", _describe_launch, _launch),
+)
