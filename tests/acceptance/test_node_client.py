@@ -12,20 +12,12 @@ from tests.npm import install_packages
 
 pytestmark = pytest.mark.cloud
 
-CLIENT = Path(__file__).with_name("node_client")
 
-
-@pytest.fixture(scope="session")
-def node_folder() -> Path:
-    """The client with its packages, installed once for each state of the lock file."""
-    return install_packages(CLIENT, name="node-client", files=["client.js"])
-
-
-def test_googles_node_client_publishes_subscribes_filters_and_orders(node_folder: Path, tmp_path: Path) -> None:
+def test_googles_node_client_publishes_subscribes_filters_and_orders(tmp_path: Path) -> None:
     with PubSubServer(tmp_path) as server:
         done = subprocess.run(
-            ["node", "client.js"],
-            cwd=node_folder,
+            ["node", "pubsub.js"],
+            cwd=install_packages(),
             env={**os.environ, "PUBSUB_EMULATOR_HOST": server.emulator_host},
             capture_output=True,
             text=True,

@@ -1,57 +1,24 @@
 """Kinesis as tests have it: kinesalite, from npm, behind a proxy that fails as a test orders."""
 
-import hashlib
 import json
-import os
-import shutil
 import subprocess
-import tempfile
 import threading
 from collections import Counter
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
-from pathlib import Path
 from typing import Self
 
 import boto3
-import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from cli.processes import free_port, is_listening
+from tests.npm import install_packages
 from tests.waiting import wait_until
 from tests.worlds.http import Answer, Call, answering
 
-_FOLDER = Path(__file__).with_name("kinesalite")
 # kinesalite answers AT_TIMESTAMP only where a record fits: without one it says nothing, for ever.
 _SILENT_SECONDS = 0.4
 _STARTS = 3
-
-
-def install_kinesalite() -> Path:
-    """Return the folder of kinesalite's packages, installed once for each state of the lock file."""
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node is None or npm is None:
-        pytest.skip("node or npm is not installed")
-    state = hashlib.sha256((_FOLDER / "package-lock.json").read_bytes()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "refeed" / f"kinesalite-{state}"
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    if not (cache / "node_modules").exists():
-        # Installed beside its place, so that a run that was cut short leaves no half of it.
-        with tempfile.TemporaryDirectory(dir=cache.parent) as folder:
-            for name in ("package.json", "package-lock.json"):
-                shutil.copy(_FOLDER / name, folder)
-            command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=150, check=False)
-            if done.returncode:
-                if any(word in done.stderr for word in ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ETIMEDOUT")):
-                    pytest.skip("npm reaches no registry")
-                pytest.fail(f"npm ci failed: {done.stderr[-2000:]}")
-            # Another process may have been first.
-            with suppress(OSError):
-                Path(folder, "node_modules").rename(cache.parent / f"{cache.name}.new")
-                cache.mkdir(exist_ok=True)
-                (cache.parent / f"{cache.name}.new").rename(cache / "node_modules")
-    return cache
 
 
 class Kinesis:
@@ -62,9 +29,8 @@ class Kinesis:
     """
 
     def __init__(self, *, shard_limit: int = 50) -> None:
-        packages = install_kinesalite() / "node_modules"
         options = ["--createStreamMs", "5", "--updateStreamMs", "20", "--shardLimit", str(shard_limit)]
-        self._command = ["node", str(packages / "kinesalite" / "cli.js"), *options]
+        self._command = ["node", str(install_packages() / "node_modules" / "kinesalite" / "cli.js"), *options]
         self._faults: list[tuple[str, str]] = []
         self._lock = threading.Lock()
         self.calls: Counter[str] = Counter()
