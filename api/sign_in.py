@@ -131,7 +131,7 @@ class SignInDesk:
         if not _is_same(self._derive("state", match["id"]), state or ""):
             raise SignInRefusedError(_UNKNOWN, why="the state is another attempt's")
         digest = hashlib.sha256(match["id"].encode()).hexdigest()
-        if not self._store.use_sign_in(digest, now=now, expires_at=ends):
+        if not self._store.use_sign_in(digest, expires_at=ends):
             raise SignInRefusedError(_UNKNOWN, why="the attempt was used already")
         return match["id"]
 

@@ -39,7 +39,7 @@ class SessionDesk:
         token = SESSION_MARK + secrets.token_urlsafe(_SECRET_BYTES)
         ends = now + _LIFE if key.expires_at is None else min(now + _LIFE, key.expires_at)
         session = KeySession(token_digest(token), key.id, now, ends)
-        self._store.insert_session(session)
+        self._store.put_short_lived(session)
         return session, token
 
     def authenticate(self, token: str) -> tuple[KeySession, Principal]:
@@ -59,4 +59,4 @@ class SessionDesk:
 
     def end(self, token: str) -> None:
         """End a session; ending one that has ended changes nothing."""
-        self._store.delete_session(token_digest(token))
+        self._store.delete_short_lived(KeySession, token_digest(token))

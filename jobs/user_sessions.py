@@ -114,7 +114,7 @@ class UserSessionDesk:
             token_expires_at=ends,
             revision=1,
         )
-        self._store.insert_user_session(session)
+        self._store.put_short_lived(session)
         return session, claims, token
 
     def authenticate(self, token: str) -> tuple[UserSession, Mapping[str, Any]]:
@@ -131,7 +131,7 @@ class UserSessionDesk:
         try:
             return session, self._verifier.read_claims(kept.bearer)
         except UnauthenticatedError:
-            self._store.delete_user_session(session.digest)
+            self._store.delete_short_lived(UserSession, session.digest)
             raise
 
     def end(self, token: str) -> str | None:
@@ -140,11 +140,13 @@ class UserSessionDesk:
             kept = _unseal(token, self._find(token))
         except UnauthenticatedError:
             return None
-        self._store.delete_user_session(token_digest(token))
+        self._store.delete_short_lived(UserSession, token_digest(token))
         return kept.id_token
 
     def _find(self, token: str) -> UserSession:
-        session = self._store.find_user_session(token_digest(token)) if _TOKEN.fullmatch(token) else None
+        session = (
+            self._store.find_short_lived(UserSession, token_digest(token)) if _TOKEN.fullmatch(token) else None
+        )
         if session is None:
             raise UnauthenticatedError(was_given=True, why="there is no such session")
         if session.expires_at <= self._clock():
@@ -167,7 +169,7 @@ class UserSessionDesk:
                 return session, kept
             raise
         except (SignInRefusedError, UnauthenticatedError) as exc:
-            self._store.delete_user_session(session.digest)
+            self._store.delete_short_lived(UserSession, session.digest)
             raise UnauthenticatedError(was_given=True, why=f"not renewed: {_why(exc)}") from exc
         ends = _end_of(self._verified(session, renewed))
         after = replace(
@@ -204,7 +206,7 @@ class UserSessionDesk:
         try:
             return self._verifier.read_claims(renewed.bearer)
         except UnauthenticatedError:
-            self._store.delete_user_session(session.digest)
+            self._store.delete_short_lived(UserSession, session.digest)
             raise
 
     def _await_renewal(

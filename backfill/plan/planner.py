@@ -16,7 +16,7 @@ from backfill.plan.request import BackfillRequest
 from backfill.plan.settings import BackfillSettings
 from backfill.plan.validation import ValidRequest, validate_request
 from connectors.pubsub.client import PubSub
-from jobs.store import JobStore
+from jobs.store import JobStore, StoredPlan
 from model.errors import QueryTooLargeError
 from model.job import new_job_id
 from model.message import replay_token
@@ -145,11 +145,10 @@ class Planner:
         expires_at = now + timedelta(seconds=settings.plan_seconds)
         document = {"plan_id": plan_id, "expires_at": render_moment(expires_at), **plan.to_json()}
         document["query"] = request.query
-        self._store.purge_plans(now)
         # Whoever opens the plan sees what it is of; a create quotes it.
         own = {"request": request.to_json(), "materialised": plan_id if figures.is_kept else None}
         kept = {**document, **own}
-        self._store.put_plan(plan_id, fingerprint_of(request), kept, expires_at)
+        self._store.put_short_lived(StoredPlan(plan_id, fingerprint_of(request), kept, now, expires_at))
         if reader is None:
             return document
         return {**document, **self._compare(request, valid, figures, document, reader)}
@@ -187,7 +186,7 @@ class Planner:
         Raises:
             PlanExpiredError: it has expired, or there is none.
         """
-        kept = check_lives(self._store.get_plan(plan_id), plan_id).document
+        kept = check_lives(self._store.find_short_lived(StoredPlan, plan_id), plan_id).document
         return {name: value for name, value in kept.items() if name != "materialised"}
 
     def quoted(self, request: BackfillRequest) -> QuotedPlan | None:
@@ -199,7 +198,8 @@ class Planner:
         """
         if request.plan_id is None:
             return None
-        plan = check_plan(self._store.get_plan(request.plan_id), fingerprint_of(request), request)
+        found = self._store.find_short_lived(StoredPlan, request.plan_id)
+        plan = check_plan(found, fingerprint_of(request), request)
         rows: int | None = plan.document["rows"]
         by_topic: Mapping[str, int] = plan.document["rows_by_topic"] or {}
         is_whole = rows is not None and sum(by_topic.values()) == rows

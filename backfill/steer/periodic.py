@@ -1,4 +1,4 @@
-"""Periodic tasks of backfills: verifying those that have ended, and dropping old plans."""
+"""Periodic tasks of backfills: verifying those that have ended, and forgetting old plans and sessions."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ _VERIFY_HOLD_SECONDS: Final = 600.0
 _VERIFY_FIRST_SECONDS: Final = 5.0
 # A merge runs every night: two of them have had their chance by then.
 _VERIFY_LAST_SECONDS: Final = 48 * 3600.0
-_KEEP_PLANS: Final = timedelta(days=1)
+_KEEP: Final = timedelta(days=1)
 
 # Returns what is proven of an ended job.
 Verify = Callable[[Job], dict[str, Any]]
@@ -27,7 +27,7 @@ _LOG: Final = structlog.get_logger()
 
 def backfill_tasks(store: JobStore, verify: Verify | None = None) -> list[PeriodicTask]:
     """Return the tasks; of these the verdicts come first, because people wait for them."""
-    purging = PeriodicTask(partial(_purge_plans, store), CLEAN_SECONDS)
+    purging = PeriodicTask(partial(_purge, store), CLEAN_SECONDS)
     if verify is None:
         return [purging]
     return [PeriodicTask(partial(_verify_ended, store, verify), _VERIFY_TICK_SECONDS), purging]
@@ -42,8 +42,8 @@ def _verify_ended(store: JobStore, verify: Verify) -> None:
         _LOG.info("verified", backfill_id=job.id, state=verification.get("state"))
 
 
-def _purge_plans(store: JobStore) -> None:
-    store.purge_plans(datetime.now(UTC) - _KEEP_PLANS)
+def _purge(store: JobStore) -> None:
+    store.purge_short_lived(datetime.now(UTC) - _KEEP)
 
 
 def verify_again_seconds(job: Job, verification: Mapping[str, Any]) -> float | None:

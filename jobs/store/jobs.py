@@ -13,11 +13,10 @@ from jobs.store.job_rows import JOB_RECORDS, append_move, check_owner, check_sta
 from jobs.store.leases import count_busy
 from jobs.store.lists import behind, complete_order, matches, order_by
 from jobs.store.records import EVERY_JOB, Idempotency, Job, JobCount, JobFilter, SortOrder
-from jobs.store.rows import key_columns, scoped_key
-from jobs.store.tables import CREATES, JOBS
-from jobs.store.waits import is_over
+from jobs.store.rows import key_columns
+from jobs.store.short_lived import check_create, hold_create, release_create
+from jobs.store.tables import JOBS
 from model.errors import (
-    IdempotencyInProgressError,
     IdempotencyKeyReusedError,
     JobChangedError,
     JobStateError,
@@ -45,7 +44,7 @@ class Jobs:
         """Take the key for one create, before the work that it takes; None means go on, to :meth:`insert`.
 
         A key is its caller's own. When a create with it ended already, its job is given back; one that neither
-        ends nor lets go (:meth:`abandon_create`) within ``seconds`` is taken for dead.
+        ends nor lets go (:meth:`ShortLived.abandon_create`) within ``seconds`` is taken for dead.
 
         Raises:
             IdempotencyKeyReusedError: the key came before with another fingerprint.
@@ -56,23 +55,8 @@ class Jobs:
             job = _find_created(connection, kind, idempotency, actor, now)
             if job is not None:
                 return job
-            key, until = scoped_key(idempotency, actor), now + timedelta(seconds=seconds)
-            connection.execute(CREATES.delete().where(CREATES.c.key == key))
-            connection.execute(
-                CREATES.insert().values(
-                    key=key, fingerprint=idempotency.fingerprint, attempt=idempotency.attempt, held_until=until
-                )
-            )
+            hold_create(connection, idempotency, actor, now + timedelta(seconds=seconds))
             return None
-
-    def abandon_create(self, idempotency: Idempotency, *, actor: str) -> None:
-        """Let go of a key whose create failed, so that the caller may try again at once."""
-        with self._database.write() as connection:
-            connection.execute(
-                CREATES.delete().where(
-                    CREATES.c.key == scoped_key(idempotency, actor), CREATES.c.attempt == idempotency.attempt
-                )
-            )
 
     def insert(
         self,
@@ -123,7 +107,7 @@ class Jobs:
                 job = _find_created(connection, kind, idempotency, actor, self._database.now(connection))
                 if job is not None:
                     return job
-                connection.execute(CREATES.delete().where(CREATES.c.key == values["idempotency_key"]))
+                release_create(connection, idempotency, actor)
             if guard is not None:
                 guard(_active(connection, kind))
             now = datetime.now(UTC)
@@ -406,12 +390,7 @@ def _find_created(
         if made.kind != kind:
             raise IdempotencyKeyReusedError(job_id=made.id)
         return made
-    key = scoped_key(idempotency, actor)
-    held = connection.execute(sa.select(CREATES).where(CREATES.c.key == key)).first()
-    if held is not None and held.attempt != idempotency.attempt and not is_over(held.held_until, now):
-        if held.fingerprint != idempotency.fingerprint:
-            raise IdempotencyKeyReusedError
-        raise IdempotencyInProgressError
+    check_create(connection, idempotency, actor, now)
     return None
 
 

@@ -17,11 +17,10 @@ from jobs.store.leases import Leases
 from jobs.store.managed_streams import ManagedStreams
 from jobs.store.manifests import Manifests
 from jobs.store.outbox import WebhookOutbox
-from jobs.store.plans import Plans
-from jobs.store.sessions import Sessions, UserSessions
+from jobs.store.reports import Reports
+from jobs.store.short_lived import ShortLived
 from jobs.store.stream_snapshots import StreamSnapshots
 from jobs.store.stream_updates import StreamUpdates
-from jobs.store.streams import Agents, Streams
 from jobs.store.uploads import Uploads
 
 
@@ -29,24 +28,21 @@ class JobStore(
     Jobs,
     Leases,
     WebhookOutbox,
-    Plans,
+    ShortLived,
     Keys,
-    Sessions,
-    UserSessions,
     AuditLog,
-    Streams,
+    Reports,
     ManagedStreams,
     StreamSnapshots,
     # Updates are jobs in steps: so are snapshots, their deletion and rollbacks.
     StreamUpdates,
     Manifests,
     Uploads,
-    Agents,
     Changes,
     FigureHistory,
     Events,
 ):
-    """Jobs with their history and leases, plans, keys, the audit log, streams, manifests, figures and news.
+    """Jobs with their history and leases, plans, keys, sessions, the audit log, streams, manifests and figures.
 
     ``where`` is the path of a SQLite file, or a url. For several threads and processes; of several machines only
     on PostgreSQL. Opening it brings its schema up to date, however many open it at once.

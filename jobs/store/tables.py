@@ -15,16 +15,15 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
-from jobs.store.records import ApiKey, AuditEntry, Job, KeySession, StoredPlan, UserSession
+from jobs.store.records import ApiKey, AuditEntry, Job
 from model.event import HistoryEvent
 from model.manifest_record import ManifestRecord, ScheduleRun
 from model.manifest_upload import ManifestUpload
-from model.stream import AgentReport, StreamReport
 from model.stream_record import StreamRecord
 from model.stream_snapshot import SnapshotRecord
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0033"
+SCHEMA_REVISION: Final = "0034"
 
 METADATA: Final = sa.MetaData()
 
@@ -141,21 +140,16 @@ EVENTS: Final = _table(
     sa.Index("events_by_time", "at", "number"),
 )
 
-# Idempotency keys whose create is still under way.
-CREATES: Final = sa.Table(
-    "creates",
+# Records that end by themselves, by their kind; ``revision`` and ``held_until`` are those of a person's session.
+SHORT_LIVED: Final = sa.Table(
+    "short_lived",
     METADATA,
+    sa.Column("kind", TEXT, primary_key=True),
     sa.Column("key", TEXT, primary_key=True),
-    sa.Column("fingerprint", TEXT, nullable=False),
-    sa.Column("attempt", TEXT, nullable=False),
-    sa.Column("held_until", Moment, nullable=False),
-)
-
-PLANS: Final = _table(
-    "plans",
-    StoredPlan,
-    sa.Column("id", TEXT, primary_key=True),
+    sa.Column("document", DOCUMENT, nullable=False),
     sa.Column("expires_at", Moment, nullable=False, index=True),
+    sa.Column("revision", NUMBER, nullable=False),
+    sa.Column("held_until", Moment),
 )
 
 KEYS: Final = _table(
@@ -165,44 +159,21 @@ KEYS: Final = _table(
     sa.Column("prefix", TEXT, nullable=False, unique=True),
 )
 
-SESSIONS: Final = _table(
-    "sessions",
-    KeySession,
-    sa.Column("digest", TEXT, primary_key=True),
-    sa.Column("key_id", TEXT, sa.ForeignKey("keys.id"), nullable=False),
-    sa.Column("expires_at", Moment, nullable=False, index=True),
-)
-
-USER_SESSIONS: Final = _table(
-    "user_sessions",
-    UserSession,
-    sa.Column("digest", TEXT, primary_key=True),
-    sa.Column("expires_at", Moment, nullable=False, index=True),
-    sa.Column("revision", NUMBER, nullable=False),
-    # Until then one replica alone asks the provider for new tokens.
-    sa.Column("renewing_until", Moment),
-)
-
-USED_SIGN_INS: Final = sa.Table(
-    "used_sign_ins",
-    METADATA,
-    sa.Column("digest", TEXT, primary_key=True),
-    sa.Column("expires_at", Moment, nullable=False, index=True),
-)
-
 AUDIT: Final = _table(
     "audit",
     AuditEntry,
     sa.Column("number", NUMBER, primary_key=True, autoincrement=True),
 )
 
-# The last report of each stream, by the home that runs it.
-STREAMS: Final = _table(
-    "streams",
-    StreamReport,
+# The last report of each agent, and of each stream by the instance of the home that runs it.
+REPORTS: Final = sa.Table(
+    "reports",
+    METADATA,
+    sa.Column("kind", TEXT, primary_key=True),
     sa.Column("name", TEXT, primary_key=True),
     sa.Column("instance", TEXT, primary_key=True),
     sa.Column("reported_at", Moment, nullable=False),
+    sa.Column("report", DOCUMENT, nullable=False),
 )
 
 # Streams that people launched: what is wanted of each, and which agent keeps it so.
@@ -253,14 +224,6 @@ SCHEDULE_RUNS: Final = _table(
     sa.Index("schedule_runs_by_key", "schedule", "idempotency_key", unique=True),
     # The living ones of a schedule among all that it ever had.
     sa.Index("schedule_runs_by_state", "schedule", "state"),
-)
-
-# Agents that live, and the releases that each can start streams of.
-STREAM_AGENTS: Final = _table(
-    "stream_agents",
-    AgentReport,
-    sa.Column("agent", TEXT, primary_key=True),
-    sa.Column("reported_at", Moment, nullable=False),
 )
 
 # The folders and buckets that manifests are uploaded to, each with the lease of who watches it, and their files.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from jobs.store import Idempotency, JobFilter, JobStore, SortOrder, open_store
+from jobs.store import Idempotency, JobFilter, JobStore, KeySession, SortOrder, StoredPlan, open_store
 from model.change import ChangeRequest
 from model.errors import (
     JobNotFoundError,
@@ -151,11 +152,17 @@ def test_a_refusal_says_what_stands_in_the_way(store: JobStore) -> None:
     refused("is CANCELLED", JobStateError, decide)
 
 
-def test_a_plan_is_kept_until_it_is_purged(store: JobStore) -> None:
-    put = store.put_plan("pl_1", "digest", {"rows": 5, "samples": ["\u0000"]}, NOW + timedelta(minutes=15))
-    store.put_plan("pl_2", "digest", {}, NOW - timedelta(seconds=1))
-    assert store.purge_plans(NOW) == 1
-    assert (store.get_plan("pl_1"), store.get_plan("pl_2")) == (put, None)
+def test_what_is_short_lived_is_kept_until_it_is_purged(store: JobStore) -> None:
+    document = {"rows": 5, "samples": ["\u0000"]}
+    plan = StoredPlan("pl_1", "digest", document, NOW, NOW + timedelta(minutes=15))
+    store.put_short_lived(plan)
+    store.put_short_lived(replace(plan, id="pl_2", expires_at=NOW - timedelta(seconds=1)))
+    store.put_short_lived(KeySession("pl_1", "key", NOW, NOW + timedelta(hours=1)))
+    assert store.purge_short_lived(NOW) == 1
+    assert [store.find_short_lived(StoredPlan, key) for key in ("pl_1", "pl_2")] == [plan, None]
+    assert store.delete_short_lived(KeySession, "pl_1")
+    assert not store.delete_short_lived(KeySession, "pl_1")
+    assert store.find_short_lived(StoredPlan, "pl_1") == plan
 
 
 def test_the_audit_log_is_read_page_by_page(store: JobStore) -> None:

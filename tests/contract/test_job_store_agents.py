@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from jobs.store import JobStore
-from jobs.store.tables import STREAM_AGENTS
+from jobs.store.tables import REPORTS
 from model.stream import AgentReport
 
 REPORT = AgentReport("a|1", "mars", "/home/refeed", "0.1.0", ({"name": "0.2.0", "formats": {"state": {}}},))
@@ -27,8 +27,8 @@ def test_an_agent_that_ends_or_is_silent_for_a_minute_is_none_any_more(store: Jo
     store.put_agent_report(REPORT)
     with store._database.write() as connection:
         silent = store._database.now(connection) - timedelta(seconds=61)
-        connection.execute(STREAM_AGENTS.update().values(reported_at=silent))
+        connection.execute(REPORTS.update().values(reported_at=silent))
     assert store.list_agent_reports() == []
     store.put_agent_report(AgentReport("b|2", "earth", "/", "0.3.0", ()))
     with store._database.read() as connection:
-        assert [row.agent for row in connection.execute(STREAM_AGENTS.select())] == ["b|2"]
+        assert [row.name for row in connection.execute(REPORTS.select())] == ["b|2"]

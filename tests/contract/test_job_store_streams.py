@@ -14,7 +14,7 @@ import pytest
 
 from inventory.streams import StreamInfo, read_streams
 from jobs.store import JobStore, open_store
-from jobs.store.tables import STREAMS
+from jobs.store.tables import REPORTS
 from model.errors import RequestInvalidError
 from model.stream import StreamReport
 from rollout import stream_reports
@@ -74,7 +74,7 @@ def age(store: JobStore, name: str, seconds: float) -> None:
     """Make the last report older, as if the stream had been killed then."""
     with store._database.write() as connection:
         at = datetime.now(UTC) - timedelta(seconds=seconds)
-        connection.execute(STREAMS.update().where(STREAMS.c.name == name).values(reported_at=at))
+        connection.execute(REPORTS.update().where(REPORTS.c.name == name).values(reported_at=at))
 
 
 def test_streams_of_two_pods_are_seen_by_an_api_that_shares_no_home_with_them(store: JobStore, pods: Pods) -> None:
@@ -149,7 +149,7 @@ def test_reports_of_many_streams_are_kept_together_or_not_at_all_and_are_as_old_
     assert all(60 <= found[each.name].age_seconds < 75 for each in others)
     # A text that no database keeps.
     with pytest.raises(RequestInvalidError):
-        store.put_stream_reports([(replace(REPORT, pid=9), 0.0), (replace(REPORT, name="x", host="\ud800"), 0.0)])
+        store.put_stream_reports([(replace(REPORT, pid=9), 0.0), (replace(REPORT, name="\ud800"), 0.0)])
     assert {each.report.pid for each in store.list_stream_reports()} == {7}
 
 

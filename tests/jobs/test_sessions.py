@@ -44,13 +44,3 @@ def test_a_session_ends_with_its_key_or_after_half_a_day(desk, keyring, monkeypa
 def test_what_is_no_session_is_refused(desk: SessionDesk, token: str) -> None:
     with pytest.raises(UnauthenticatedError):
         desk.authenticate(token)
-
-
-def test_expired_sessions_are_forgotten_when_one_is_opened(desk, keyring, store, monkeypatch):
-    _, key = keyring.create("ann", [READ])
-    with monkeypatch.context() as patch:
-        patch.setattr("jobs.sessions._LIFE", timedelta(seconds=-1))
-        old, _ = desk.open(key)
-    assert store.find_session(old.digest) is not None
-    desk.open(key)
-    assert store.find_session(old.digest) is None

@@ -11,11 +11,11 @@ import sqlalchemy as sa
 from jobs.store import JobFilter, JobStore, open_store
 from jobs.store.tables import (
     AUDIT,
-    CREATES,
     EVENTS,
     JOBS,
     KEYS,
     MANAGED_STREAMS,
+    SHORT_LIVED,
     WEBHOOKS,
 )
 from model.errors import JobStateError, RefeedError
@@ -23,7 +23,7 @@ from model.event import HistoryEvent
 from tests.worlds.job_store_model import JobStoreModel
 from tests.years.clock import Clock
 
-_TABLES: Final = (EVENTS, JOBS, CREATES, WEBHOOKS, MANAGED_STREAMS, AUDIT, KEYS)
+_TABLES: Final = (EVENTS, JOBS, SHORT_LIVED, WEBHOOKS, MANAGED_STREAMS, AUDIT, KEYS)
 NOON: Final = datetime(2026, 3, 2, 12, tzinfo=UTC)
 KINDS: Final = ("backfill", "merge")
 PEOPLE: Final = ("a", "b", "c")

@@ -25,8 +25,7 @@ from jobs.kinds import JobKind
 from jobs.notify import Notifier
 from jobs.sessions import SessionDesk
 from jobs.steps import StepKind
-from jobs.store import RESTORE, JobStore, open_store
-from jobs.store.records import UserSession
+from jobs.store import RESTORE, JobStore, StoredPlan, UserSession, open_store
 from jobs.store.tables import METADATA
 from jobs.supervisor import JobSupervisor
 from model.change import ChangeRequest
@@ -263,9 +262,9 @@ class Service:
         desk.authenticate(token)
         ends = now + timedelta(hours=12)
         digest = f"digest-{self._days}"
-        store.insert_user_session(UserSession(digest, now, ends, "sealed", ends, ends, 1))
-        assert store.use_sign_in(digest, now=now, expires_at=now + timedelta(minutes=10))
-        store.put_plan(f"plan-{self._days}", "same", {}, now + timedelta(minutes=15))
+        store.put_short_lived(UserSession(digest, now, ends, "sealed", ends, ends, 1))
+        assert store.use_sign_in(digest, expires_at=now + timedelta(minutes=10))
+        store.put_short_lived(StoredPlan(f"plan-{self._days}", "same", {}, now, now + timedelta(minutes=15)))
         body = {"day": self._days}
         store.create_change(ChangeRequest("manifest", "x", "remove", body, "x", 1, READ, requester=ANN))
         store.create_update("stream-0", UpdateRequest("2.0", {}, {}), actor="ann")

@@ -12,7 +12,7 @@ from backfill.steer.kind import BACKFILL
 from backfill.steer.periodic import backfill_tasks, verify_again_seconds
 from jobs.folder import JobFolder
 from jobs.periodic import PeriodicTasks
-from jobs.store import Job, JobStore
+from jobs.store import Job, JobStore, StoredPlan
 from jobs.supervisor import JobSupervisor
 from model.job import JobState, new_job_id
 from tests.reaching import ending
@@ -106,16 +106,20 @@ def test_old_folders_and_plans_go(store: JobStore, launcher: Any, tmp_path: Path
     job_id = ended(store)
     JobFolder(tmp_path / "backfills" / job_id).write_specification({})
     (tmp_path / "backfills" / ".removed-bf_old").mkdir()
-    store.put_plan("pl_old", "digest", {}, datetime.now(UTC) - timedelta(days=2))
-    store.put_plan("pl_new", "digest", {}, datetime.now(UTC))
+    now = datetime.now(UTC)
+    store.put_short_lived(StoredPlan("pl_old", "digest", {}, now, now - timedelta(days=2)))
+    store.put_short_lived(StoredPlan("pl_new", "digest", {}, now, now))
     folders = BACKFILL.open_folders(tmp_path)
     made = JobSupervisor(BACKFILL, store, launcher, folders, max_running=1, tasks=backfill_tasks(store))
 
     def is_clean() -> bool:
         made.tick()
-        return store.get_plan("pl_old") is None and not (tmp_path / "backfills" / ".removed-bf_old").exists()
+        return (
+            store.find_short_lived(StoredPlan, "pl_old") is None
+            and not (tmp_path / "backfills" / ".removed-bf_old").exists()
+        )
 
     with ending(made):
         wait_until(is_clean, "the old plan is gone")
-    assert store.get_plan("pl_new") is not None
+    assert store.find_short_lived(StoredPlan, "pl_new") is not None
     assert [path.name for path in (tmp_path / "backfills").iterdir()] == [job_id]

@@ -10,7 +10,7 @@ import pytest
 from backfill.plan.request import BackfillRequest, YieldTo
 from backfill.run.progress import Progress
 from backfill.steer.service import BackfillService
-from jobs.store import JobStore
+from jobs.store import JobStore, StoredPlan
 from model.errors import (
     BackfillOverlapsError,
     ForbiddenError,
@@ -277,7 +277,7 @@ def test_samples_of_a_plan_are_shown_as_archived_and_as_published(
         assert published["attributes"] == {**archived["attributes"], "why": "repair"}
         assert (archived["is_cut"], archived["encoding"]) == (False, "text")
     with closing(JobStore(deployment.home / "jobs.db")) as store:
-        kept = store.get_plan(plan["plan_id"])
+        kept = store.find_short_lived(StoredPlan, plan["plan_id"])
     assert "comparison" not in str(kept.document), "what was archived stays in the archive"
     with pytest.raises(ForbiddenError, match=r"messages\.read"):
         service.plan(asked, principal=ANN, originals=True)

@@ -1,0 +1,55 @@
+"""Plans, sessions and reports of an earlier Refeed go on in their tables of today."""
+
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from jobs.store import Idempotency, KeySession, StoredPlan, UserSession, open_store
+from model.errors import IdempotencyInProgressError
+from model.stream import AgentReport, StreamReport
+from tests.worlds.migrations import AT, empty, insert, migrate_to
+
+__all__ = ["empty"]
+
+pytestmark = pytest.mark.usefixtures("migrations")
+
+FIRST = datetime.fromisoformat(AT)
+LIFE = {"created_at": AT, "expires_at": "2026-01-02T04:04:05+00:00"}
+ENDS = FIRST + timedelta(hours=1)
+
+
+def test_what_was_short_lived_goes_on(empty: str) -> None:
+    engine = migrate_to(empty, "0033")
+    now = datetime.now(UTC)
+    soon = (now + timedelta(minutes=1)).isoformat()
+    person = {"sealed": "a", "renew_at": AT, "token_expires_at": LIFE["expires_at"], "revision": 3}
+    key = {"id": "k", "name": "ann", "digest": "d", "scopes": ["read"], "prefix": "p", "created_at": AT}
+    stream = {"instance": "i", "host": "mars", "pid": 7, "state": "running", "status": {"totals": {"messages": 2}}}
+    agent = {"host": "mars", "home": "/home", "version": "0.1.0", "releases": [{"name": "0.2.0"}]}
+    with engine.begin() as connection:
+        insert(connection, "plans", id="pl_1", fingerprint="f", document={"rows": 5}, **LIFE)
+        insert(connection, "keys", **key)
+        insert(connection, "sessions", digest="s", key_id="k", **LIFE)
+        insert(connection, "user_sessions", digest="u", renewing_until=soon, **LIFE, **person)
+        insert(connection, "used_sign_ins", digest="used", expires_at=LIFE["expires_at"])
+        insert(connection, "creates", key="ann\nkey", fingerprint="f", attempt="first", held_until=soon)
+        insert(connection, "streams", name="backup", reported_at=now.isoformat(), **stream)
+        insert(connection, "stream_agents", agent="a|1", reported_at=now.isoformat(), **agent)
+    with closing(open_store(empty)) as store:
+        assert store.find_short_lived(StoredPlan, "pl_1") == StoredPlan("pl_1", "f", {"rows": 5}, FIRST, ENDS)
+        found = store.find_session("s")
+        assert found is not None
+        assert found[0] == KeySession("s", "k", FIRST, ENDS)
+        assert found[1].name == "ann"
+        session = store.find_short_lived(UserSession, "u")
+        assert session == UserSession("u", FIRST, ENDS, "a", FIRST, ENDS, 3)
+        assert not store.claim_renewal(session, now=now, until=ENDS), "another replica renews it"
+        assert store.claim_renewal(session, now=now + timedelta(minutes=2), until=ENDS)
+        assert not store.use_sign_in("used", expires_at=ENDS)
+        with pytest.raises(IdempotencyInProgressError):
+            store.begin_create("backfill", Idempotency("key", "f", "second"), actor="ann")
+        [report] = store.list_stream_reports()
+        assert report.report == StreamReport("backup", "i", "mars", 7, "running", stream["status"])
+        [told] = store.list_agent_reports()
+        assert told.report == AgentReport("a|1", "mars", "/home", "0.1.0", [{"name": "0.2.0"}])
