@@ -5,6 +5,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -34,8 +35,10 @@ SUBSCRIPTION_PREFIX: Final = "refeed-pipeline."
 # A text is one where it is RFC 3339, which a merge finds out.
 _EVENT_TIME_TYPES: Final = (*MOMENT_TYPES, "STRING")
 _TABLE: Final = re.compile(r"(?:[a-z][a-z0-9.:\-]*[.:])?\w+\.\w+")
-# What file systems call the things that change with a file.
+# A read from a bucket takes tens of milliseconds, and there may be a file for each of many sources.
+_READS_AT_ONCE: Final = 16
 _BUCKETS: Final = ("gs://", "s3://")
+# What file systems call the things that change with a file.
 _STAMPS: Final = ("size", "mtime", "etag", "ETag", "generation", "updated", "LastModified", "created")
 
 
@@ -148,8 +151,9 @@ class Registry:
 
     def read_files(self) -> dict[str, bytes]:
         """Return every descriptor set and ``sources.yaml``, by their path in the registry."""
-        with _our_errors(self.url):
-            return {name: self._files.read(name) for name in sorted(self._files.stamps()) if _is_ours(name)}
+        with _our_errors(self.url), ThreadPoolExecutor(_READS_AT_ONCE) as pool:
+            names = [name for name in sorted(self._files.stamps()) if _is_ours(name)]
+            return dict(zip(names, pool.map(self._files.read, names), strict=True))
 
     def read(self, overlay: Mapping[str, bytes] | None = None) -> RegistrySnapshot:
         """Return the registry's sources, with the files of ``overlay`` in the place of its own.

@@ -1,6 +1,10 @@
 from contextlib import ExitStack
+from threading import Barrier
+from typing import Any
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from model.errors import RegistryError
 from pipeline.registry import Registry
@@ -99,6 +103,24 @@ def test_a_bucket_and_any_path_that_fsspec_opens_is_a_registry(shop, scheme, req
         registry.publish({"sources.yaml": SOURCES.replace("slow", "fast").encode()})
         assert registry.fingerprint() != before
         assert registry.read().groups() == ["default", "fast"]
+
+
+class Meeting(MemoryFileSystem):
+    """Answers a read when a second one is under way."""
+
+    protocol = "meeting"
+    barrier = Barrier(2)
+
+    def cat_file(self, *given: Any, **options: Any) -> Any:
+        self.barrier.wait(10)
+        return super().cat_file(*given, **options)
+
+
+def test_several_files_are_read_at_once(shop):
+    fsspec.register_implementation("meeting", Meeting, clobber=True)
+    registry = Registry("meeting://bucket/registry")
+    registry.publish({"shop.desc": shop, "sources.yaml": SOURCES.encode()})
+    assert list(registry.read_files()) == ["shop.desc", "sources.yaml"]
 
 
 def test_a_bucket_that_is_not_there_is_a_fault_of_the_registry(request):
