@@ -1,6 +1,6 @@
-"""Manifests as a resource, planned, applied and removed by their names, and the schedules that they make."""
+"""Manifests as a resource, planned and applied together, and the schedules that they make."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
@@ -14,12 +14,9 @@ from api.answers import (
     versioned,
 )
 from api.schemas_manifests import (
-    AppliedOut,
     ManifestOut,
-    ManifestPlanOut,
+    ManifestsAppliedOut,
     ManifestsOut,
-    PruneOut,
-    PruneRequest,
     ScheduleOut,
     ScheduleRunOut,
     SchedulesOut,
@@ -31,12 +28,14 @@ router: Final = APIRouter(tags=["manifests"])
 _NO_SUCH: Final = "There is no such manifest."
 _NO_PLACE: Final = "There is no such manifest, or the rollout's stream or release does not exist."
 _NO_SCHEDULE: Final = "There is no such schedule."
-_FAULTS: Final = "The manifest has faults. `errors` lists all faults, with line and column."
+_FAULTS: Final = (
+    "A manifest has faults, or several are refused. `errors` lists all faults, with line and column in the body."
+)
 _TAKEN: Final = (
     "The name belongs to another owner. The status is also 409 if a rollout of the manifest has not ended, or if "
     "the stream's release or options differ from the rollout's `from`."
 )
-_PLAN_CHANGED: Final = "The manifest has changed since the plan, or since you read the ETag in If-Match."
+_PLAN_CHANGED: Final = "A manifest has changed since the plan, or since you read the ETag in If-Match."
 _BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
@@ -44,7 +43,8 @@ _BODY: Final[dict[str, Any]] = {
             "application/yaml": {
                 "schema": {
                     "type": "string",
-                    "description": "The manifest. `refeed manifest schema` prints its JSON Schema.",
+                    "description": "One manifest or several: documents between `---`, or a list. "
+                    "JSON is YAML too. `refeed manifest schema` prints the JSON Schema of a manifest.",
                 }
             }
         },
@@ -52,13 +52,6 @@ _BODY: Final[dict[str, Any]] = {
 }
 
 ManifestName = Annotated[str, Path(description="A manifest's name.", examples=["replay-orders"], max_length=300)]
-PlanHash = Annotated[
-    str | None,
-    Query(
-        description="The `hash` of a plan. If the change would differ from the plan, the call changes nothing.",
-        max_length=64,
-    ),
-]
 
 
 async def manifest_body(request: Request) -> bytes:
@@ -97,90 +90,67 @@ def get_manifest(name: ManifestName, response: Response, manifests: OpenManifest
 
 
 @router.post(
-    "/manifests/{name}:plan",
-    operation_id="planManifest",
-    response_model=ManifestPlanOut,
-    responses=problems(s404=_NO_PLACE, s409=_TAKEN, s422=_FAULTS),
-    openapi_extra=_BODY,
-)
-def plan_manifest(
-    name: ManifestName,
-    body: Body,
-    manifests: OpenManifests,
-    caller: Caller,
-    *,
-    action: Annotated[
-        Literal["apply", "remove"],
-        Query(
-            description="`apply`: plan to apply the manifest in the body. `remove`: plan to remove the applied "
-            "manifest. In this case, send no body."
-        ),
-    ] = "apply",
-) -> Any:
-    """Show what would change if a manifest were applied or removed. The call itself changes nothing."""
-    return manifests.plan(name, body if action == "apply" else None, principal=caller)
-
-
-@router.put(
-    "/manifests/{name}",
-    operation_id="applyManifest",
-    response_model=AppliedOut,
+    "/manifests:apply",
+    operation_id="applyManifests",
+    response_model=ManifestsAppliedOut,
     responses=problems(s404=_NO_PLACE, s409=_TAKEN, s412=_PLAN_CHANGED, s422=_FAULTS),
     openapi_extra=_BODY,
 )
-def apply_manifest(
-    name: ManifestName,
+def apply_manifests(
+    request: Request,
     body: Body,
     manifests: OpenManifests,
     caller: Caller,
     versions: ExpectedManifestVersions,
     *,
-    plan: PlanHash = None,
+    validate_only: Annotated[
+        bool, Query(description="Whether to return only the plan and change nothing.")
+    ] = False,
+    prune: Annotated[
+        bool,
+        Query(
+            description="Whether to remove all other manifests that callers of the API have applied. Without "
+            "`validate_only`, the call also needs `plan`."
+        ),
+    ] = False,
+    plan: Annotated[
+        str | None,
+        Query(
+            description="The `hash` of a plan. If the changes would differ from the plan, nothing changes.",
+            max_length=64,
+        ),
+    ] = None,
 ) -> Any:
-    """Apply a manifest: create or change its schedule, or begin its rollout."""
-    record, planned = manifests.apply(name, body, principal=caller, plan_hash=plan, versions=versions)
-    return {
-        "manifest": record,
-        "plan": planned,
-        "update": manifests.find_update(record, principal=caller),
-    }
+    """Apply one manifest or several: create or change schedules and templates, and begin rollouts.
+
+    The call applies all manifests of the body or none. If one of them is refused, nothing changes. With
+    `validate_only`, the answer lists the refused manifests beside the plans of the others. `If-Match` is for a
+    body with one manifest.
+    """
+    found = manifests.apply_all(
+        body, principal=caller, validate_only=validate_only, prune=prune, plan_hash=plan, versions=versions
+    )
+    # For the audit log: the path names no manifest.
+    changed = ", ".join(f"{each.action} {each.name}" for each in found.plans)
+    request.state.why = f"validate_only: {changed}" if validate_only else changed
+    return {"is_applied": not validate_only, "hash": found.hash, "plans": found.plans, "refused": found.refused}
 
 
 @router.delete(
     "/manifests/{name}",
     operation_id="removeManifest",
     response_model=ManifestOut,
-    responses=problems(s404=_NO_SUCH, s409=_TAKEN, s412=_PLAN_CHANGED, s422="The name is not valid."),
+    responses=problems(s404=_NO_SUCH, s409=_TAKEN, s412=CHANGED, s422="The name is not valid."),
 )
 def remove_manifest(
-    name: ManifestName,
-    manifests: OpenManifests,
-    caller: Caller,
-    versions: ExpectedManifestVersions,
-    *,
-    plan: PlanHash = None,
+    name: ManifestName, manifests: OpenManifests, caller: Caller, versions: ExpectedManifestVersions
 ) -> Any:
     """Remove a manifest. Running jobs continue, and streams do not change.
 
     An uploaded manifest can be removed after its file was deleted, or while no replica watches its folder or
     bucket.
     """
-    return manifests.remove(name, principal=caller, plan_hash=plan, versions=versions)
-
-
-@router.post(
-    "/manifests:prune",
-    operation_id="pruneManifests",
-    response_model=PruneOut,
-    responses=problems(s404=_NO_SUCH, s409=_TAKEN, s412=_PLAN_CHANGED, s422="The body is not valid."),
-)
-def prune_manifests(body: PruneRequest, manifests: OpenManifests, caller: Caller) -> Any:
-    """Remove all manifests that callers of the API have applied and that `keep` does not name.
-
-    Without `plan`, the call only shows what it would remove. It removes all of these manifests or none.
-    """
-    plans, found = manifests.prune(body.keep, principal=caller, plan_hash=body.plan)
-    return {"plans": plans, "hash": found}
+    return manifests.remove(name, principal=caller, versions=versions)
 
 
 @router.get("/schedules", operation_id="listSchedules", response_model=SchedulesOut)

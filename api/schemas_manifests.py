@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import AliasPath, BaseModel, ConfigDict, Field
+from pydantic import AliasPath, BaseModel, Field
 
-from api.schemas import CodedMessage
+from api.schemas import CodedMessage, ProblemItem
 from api.schemas_updates import UpdateOut
 
 
@@ -74,46 +74,52 @@ class DifferenceOut(BaseModel):
 
 
 class ManifestPlanOut(BaseModel):
-    """The change that a call makes when it applies or removes a manifest."""
+    """The change of one manifest."""
 
     name: str = Field(description="The manifest's name.")
     kind: str = Field(description="The manifest's kind.")
-    action: Literal["create", "update", "none", "remove"] = Field(description="What the call would do.")
-    differences: list[DifferenceOut] = Field(description="The values that would change.")
-    hash: str = Field(description="The hash of this change. Send the hash as `plan` to make exactly this change.")
+    action: Literal["create", "update", "none", "remove"] = Field(description="How the manifest changes.")
+    differences: list[DifferenceOut] = Field(description="The values that change.")
     note: str | None = Field(
         description="The result of the earlier rollout, if the same manifest was applied before."
     )
     warnings: list[CodedMessage] = Field(description="Warnings about the query of the manifest's job.")
-
-
-class PruneRequest(BaseModel):
-    """The manifests that stay."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    keep: list[str] = Field(min_length=1, max_length=10_000, description="The names of the manifests that stay.")
-    plan: str | None = Field(
-        default=None,
-        max_length=64,
-        description="The `hash` of an earlier answer: remove exactly these manifests. Null: remove nothing.",
+    manifest: ManifestOut | None = Field(
+        validation_alias="record",
+        description="The applied or removed manifest. Null with `validate_only`.",
+    )
+    update: UpdateOut | None = Field(
+        description="The newest update that the manifest, a rollout, has begun. Null with `validate_only`, and "
+        "for other kinds."
     )
 
 
-class PruneOut(BaseModel):
-    """The manifests that were removed, or that the call would remove."""
+class RefusedManifestOut(BaseModel):
+    """A manifest that can't be applied."""
 
-    plans: list[ManifestPlanOut] = Field(description="The removals, sorted by name.")
-    hash: str = Field(description="The hash of these removals. Send the hash as `plan` to make exactly these.")
+    name: str | None = Field(description="The manifest's name. Null if the document has none.")
+    kind: str | None = Field(description="The manifest's kind. Null if the document has none.")
+    code: str = Field(validation_alias=AliasPath("error", "code"), description="The code of the error.")
+    message: str = Field(
+        validation_alias=AliasPath("error", "message"), description="Why the manifest is refused, in a sentence."
+    )
+    errors: list[ProblemItem] = Field(
+        validation_alias="faults", description="Every fault, with line and column in the body."
+    )
 
 
-class AppliedOut(BaseModel):
-    """An applied manifest, and the change that it made."""
+class ManifestsAppliedOut(BaseModel):
+    """The changes of all manifests of a call."""
 
-    manifest: ManifestOut = Field(description="The applied manifest.")
-    plan: ManifestPlanOut = Field(description="The change.")
-    update: UpdateOut | None = Field(
-        description="The newest update that the manifest, a rollout, has begun. Null for a schedule."
+    is_applied: bool = Field(description="Whether the changes were made. False with `validate_only`.")
+    hash: str = Field(
+        description="The hash of these changes. Send the hash as `plan` to make exactly these changes."
+    )
+    plans: list[ManifestPlanOut] = Field(
+        description="The changes, in the order of the body, and then the removals of `prune`."
+    )
+    refused: list[RefusedManifestOut] = Field(
+        description="The refused manifests. If there are any, a call without `validate_only` fails."
     )
 
 

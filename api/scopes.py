@@ -45,8 +45,8 @@ _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
     ),
     (PLAN, STREAMS_OPERATE, RUN): "launchTemplate",
     _SEE_MANIFESTS: "listManifests getManifest",
-    (READ, *_APPLY): "planManifest",
-    _APPLY: "applyManifest removeManifest pruneManifests",
+    (READ, *_APPLY): "applyManifests",
+    _APPLY: "removeManifest",
     (READ, SCHEDULES_APPLY): "listSchedules getSchedule",
     (SCHEDULES_APPLY,): "pauseSchedule resumeSchedule runSchedule",
     (ADMIN,): "listAudit",
@@ -87,17 +87,17 @@ _WHEN: Final[Mapping[str, str]] = {
     ),
     "listEvents": "With `streams.read` alone, the list has only the histories of streams.",
     "launchTemplate": "The caller needs the same scopes as for a launch without a template.",
-    "applyManifest": (
-        "If the content is unchanged, nothing happens. For a template, the caller needs `schedules.apply`. For a "
-        "schedule, the caller needs `schedules.apply` and the scopes that the schedule's job needs. For a "
-        "rollout, the caller needs `rollouts.apply`."
+    "applyManifests": (
+        "With `validate_only`, `backfills.read` is enough. If the content is unchanged, nothing happens. For a "
+        "template, the caller needs `schedules.apply`. For a schedule, the caller needs `schedules.apply` and the "
+        "scopes that the schedule's job needs. For a rollout, the caller needs `rollouts.apply`. A prune needs "
+        "what the removal of each manifest needs."
     ),
     **dict.fromkeys(("listManifests", "getManifest"), "With `streams.read` alone, there are only templates."),
     "removeManifest": (
         "The caller needs `schedules.apply` for a schedule or a template, or `rollouts.apply` for a rollout."
     ),
     "runSchedule": "The caller also needs the scopes that the schedule's job needs.",
-    "pruneManifests": "As for the removal of each of the manifests.",
     "openSession": "The caller must send a key.",
 }
 

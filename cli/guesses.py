@@ -75,6 +75,7 @@ GUESSES: Final[Mapping[str, str]] = {
     "trigger": "refeed run-now SCHEDULE",
     "run": "refeed run-now SCHEDULE",
     "change": "refeed set OBJECT",
+    "plan": "refeed diff -f FILE, or refeed backfill TOPIC --dry-run",
     "check": "refeed sql check",
     "compact": "refeed lake compact",
 }

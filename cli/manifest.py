@@ -1,7 +1,7 @@
-"""``refeed plan``, ``apply``, ``delete`` and ``manifest``: manifests in files, applied through the HTTP API."""
+"""``refeed diff``, ``apply``, ``delete`` and ``manifest``: manifests in files, applied through the HTTP API."""
 
-import hashlib
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,11 +19,10 @@ from cli.terminal import ExitCode, confirm, err, out, print_found, print_json, r
 from model.errors import InputError, ManifestInvalidError
 
 if TYPE_CHECKING:
-    from client.api import RefeedApi
     from rollout.manifests.job_gate import JobGate
 
 CHECK_CODES: Final = "Exit codes: 0 done; 1 a file has faults; 2 wrong usage; 130 interrupted."
-PLAN_CODES: Final = (
+DIFF_CODES: Final = (
     "Exit codes: 0 done; 1 a file has faults; 2 wrong usage; 3 the API does not answer; 4 the API refused the "
     "call; 130 interrupted."
 )
@@ -32,6 +31,8 @@ EXIT_CODES: Final = (
     "API does not answer; 4 the API refused the call; 130 interrupted."
 )
 _SUFFIXES: Final = (".yaml", ".yml")
+# As PyYAML counts lines.
+_LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 app = typer.Typer(
     cls=HomeGroup,
@@ -58,6 +59,7 @@ NamesArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="[NAME]...", help="Names of manifests, or ids of snapshots.", show_default=False),
 ]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show the changes, as 'refeed diff' does.")]
 PlanOption = Annotated[
     str | None, typer.Option("--plan", metavar="HASH", help="Apply only if the plan still has this hash.")
 ]
@@ -65,11 +67,32 @@ PlanOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _ManifestFile:
-    """A manifest's file, which has no fault."""
+    """A file of manifests, which has no fault."""
 
     path: Path
-    name: str
+    names: tuple[str, ...]
     content: bytes
+
+
+class _ManifestText:
+    """All files as one text with a document or several from each, and the way back to their lines."""
+
+    def __init__(self, files: Sequence[_ManifestFile]) -> None:
+        self.content = b""
+        # The line before the first of each file.
+        self._starts: list[tuple[int, Path]] = []
+        for file in files:
+            # A directive such as %YAML can stand only after the end of a document.
+            separator = b"" if not self.content else b"...\n" if file.content.startswith(b"%") else b"---\n"
+            self.content += separator
+            self._starts.append((len(_LINE_BREAK.findall(self.content.decode())), file.path))
+            text = file.content.removeprefix(BOM_UTF8)
+            self.content += text if text.endswith(b"\n") else text + b"\n"
+
+    def place(self, fault: Mapping[str, Any]) -> str:
+        """Return file, line and column of a fault that the API found in the text."""
+        start, path = next(each for each in reversed(self._starts) if each[0] < fault["line"])
+        return f"{path}:{fault['line'] - start}:{fault['column']}"
 
 
 @app.command("schema")
@@ -95,15 +118,15 @@ def check(
         out.print(f"{file.path}: good")
 
 
-def plan(files: FilesOption, *, prune: PruneOption = False, as_json: JsonOption = False) -> None:
+def diff(files: FilesOption, *, prune: PruneOption = False, as_json: JsonOption = False) -> None:
     """Show what 'refeed apply' would change, and change nothing.
 
     The last line is the hash of this plan. 'refeed apply -f FILE --plan HASH' applies exactly this plan.
     """
-    read = _read_files(files)
+    text = _ManifestText(_read_files(files))
     with open_api() as api:
-        plans, removals = _plan_files(api, read, prune=prune)
-    _print_plans([*plans, *removals["plans"]], as_json=as_json)
+        planned = api.apply_manifests(text.content, validate_only=True, prune=prune)
+    _print_changes(text, planned, as_json=as_json)
 
 
 def apply(
@@ -111,33 +134,35 @@ def apply(
     plan: PlanOption = None,
     *,
     prune: PruneOption = False,
+    dry_run: DryRunOption = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Apply manifests: create or change schedules and templates, and begin rollouts. Unchanged ones do nothing.
 
-    With --prune and without --plan, the command asks before it removes manifests.
+    The command applies all manifests or none. With --prune and without --plan, it asks before it removes any.
     """
-    read = _read_files(files)
+    text = _ManifestText(_read_files(files))
     with open_api() as api:
-        plans, removals = _plan_files(api, read, prune=prune)
-        removed = [each["name"] for each in removals["plans"]]
-        _check_hash([*plans, *removals["plans"]], plan)
+        planned = api.apply_manifests(text.content, validate_only=True, prune=prune)
+        if plan not in {None, planned["hash"]}:
+            err.print(
+                "The plan has changed since you made it, so nothing was applied. 'refeed diff' shows the new plan."
+            )
+            raise typer.Exit(ExitCode.FAILED)
+        if dry_run or planned["refused"]:
+            _print_changes(text, planned, as_json=as_json)
+            return
+        removed = [each["name"] for each in planned["plans"] if each["action"] == "remove"]
         if removed and plan is None and not yes:
             confirm(f"Remove {', '.join(removed)}?")
-        for file, planned in zip(read, plans, strict=True):
-            update = api.apply_manifest(file.name, file.content, plan=planned["hash"])["update"]
-            if update is not None and planned["note"] is None:
-                planned["note"] = f"{update['id']} is {update['state']}."
-        if removed:
-            api.prune_manifests([file.name for file in read], plan=removals["hash"])
-    _print_plans([*plans, *removals["plans"]], as_json=as_json)
+        applied = api.apply_manifests(text.content, prune=prune, plan=planned["hash"])
+    _print_changes(text, applied, as_json=as_json)
 
 
 def delete(
     names: NamesArgument = None,
     files: FilesOption = [],  # noqa: B006 - typer reads it
-    plan: PlanOption = None,
     *,
     yes: YesOption = False,
     as_json: JsonOption = False,
@@ -150,22 +175,20 @@ def delete(
     """
     snapshots = [name for name in names or () if name.startswith(("sn_", "snapshot/"))]
     if snapshots:
-        if len(snapshots) != len(names or ()) or files or plan:
+        if len(snapshots) != len(names or ()) or files:
             raise InputError("Delete snapshots and manifests with one command each.")
         delete_snapshots(snapshots, yes=yes, as_json=as_json)
         return
     named = [re.sub("^(manifest|schedule|template)/", "", name) for name in names or ()]
-    wanted = [*named, *(file.name for file in (_read_files(files) if files else ()))]
+    wanted = [*named, *(name for file in (_read_files(files) if files else ()) for name in file.names)]
     if not wanted:
         raise InputError("Name the manifests or snapshots, or give files of manifests with --file.")
     with open_api() as api:
-        plans = [api.plan_manifest(name, None) for name in wanted]
-        _check_hash(plans, plan)
+        found = [api.read_manifest(name) for name in wanted]
         if not yes:
             confirm(f"Remove {', '.join(wanted)}?")
-        for planned in plans:
-            api.remove_manifest(planned["name"], plan=planned["hash"])
-    _print_plans(plans, as_json=as_json)
+        removed = [api.remove_manifest(each["name"], etag=each["etag"]) for each in found]
+    print_found({"manifests": removed}, _removed_lines, as_json=as_json)
 
 
 def _list_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -204,30 +227,34 @@ def _read_files(paths: Sequence[Path], gate: "JobGate | None" = None) -> list[_M
     Raises:
         InputError: there is none, or two have the same name.
     """
-    from rollout.manifests.manifest import parse_manifest
+    from rollout.manifests.manifest import read_manifest, split_manifests
 
     found: list[_ManifestFile] = []
     faults = 0
     for path in _list_paths(paths):
         try:
             content = path.read_bytes()
-            manifest = parse_manifest(content)
-            for warning in [] if gate is None else gate.check(manifest, content):
-                err.print(f"{path}: {warning['message']} ({warning['code']})")
-            found.append(_ManifestFile(path, manifest.name, content))
         except OSError as exc:
             faults += 1
             err.print(f"{path} can't be read: {exc.strerror}")
+            continue
+        names = []
+        try:
+            for source in split_manifests(content):
+                manifest = read_manifest(source)
+                names.append(manifest.name)
+                for warning in [] if gate is None else gate.check(manifest):
+                    err.print(f"{path}: {warning['message']} ({warning['code']})")
         except ManifestInvalidError as exc:
             for error in exc.details["errors"]:
                 faults += 1
-                place = f"{path}:{error['line']}:{error['column']}"
-                err.print(f"{place}: {error['message']}")
+                err.print(f"{path}:{error['line']}:{error['column']}: {error['message']}")
+        found.append(_ManifestFile(path, tuple(names), content))
     if faults:
         raise typer.Exit(ExitCode.FAILED)
-    names = [file.name for file in found]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"Several files contain the manifest {', '.join(twice)}.")
+    every = [name for file in found for name in file.names]
+    if twice := sorted({name for name in every if every.count(name) > 1}):
+        raise InputError(f"The files contain several manifests named {', '.join(twice)}.")
     return found
 
 
@@ -243,29 +270,14 @@ def _list_paths(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _plan_files(
-    api: "RefeedApi", files: Sequence[_ManifestFile], *, prune: bool
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the plans of the files, and that of the removals, which is empty without ``prune``."""
-    plans = [api.plan_manifest(file.name, file.content) for file in files]
-    return plans, api.prune_manifests([file.name for file in files]) if prune else {"plans": []}
-
-
-def _hash_of(plans: Sequence[dict[str, Any]]) -> str:
-    """Return one hash for all plans, in whatever order their files come."""
-    return hashlib.sha256("\n".join(sorted(each["hash"] for each in plans)).encode()).hexdigest()
-
-
-def _check_hash(plans: Sequence[dict[str, Any]], given: str | None) -> None:
-    if given is not None and given != _hash_of(plans):
-        err.print(
-            "The plan has changed since you made it, so nothing was applied. 'refeed plan' shows the new plan."
-        )
-        raise typer.Exit(ExitCode.FAILED)
-
-
-def _print_plans(plans: Sequence[dict[str, Any]], *, as_json: bool) -> None:
-    print_found({"plans": list(plans), "hash": _hash_of(plans)}, _plan_lines, as_json=as_json)
+def _print_changes(text: _ManifestText, found: dict[str, Any], *, as_json: bool) -> None:
+    """Print the changes; if manifests are refused, print their faults and end."""
+    print_found(found, _plan_lines, as_json=as_json)
+    for each in found["refused"]:
+        for fault in each["errors"]:
+            err.print(f"{text.place(fault)}: {fault['message']}")
+    if found["refused"]:
+        raise typer.Exit(ExitCode.REFUSED)
 
 
 def _plan_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -275,9 +287,18 @@ def _plan_lines(found: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {render_change(change)}"
         if each["note"] is not None:
             yield f"  {each['note']}"
-        for warning in each.get("warnings") or ():
+        elif (update := each["update"]) is not None:
+            yield f"  {update['id']} is {update['state']}."
+        for warning in each["warnings"]:
             yield f"  warning: {warning['message']} ({warning['code']})"
+    for each in found["refused"]:
+        yield f"refused: {each['kind'] or 'manifest'} {each['name'] or 'without a name'}"
     yield f"plan {found['hash']}"
+
+
+def _removed_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    for each in found["manifests"]:
+        yield f"removed: {each['kind']} {each['name']}"
 
 
 def _document_lines(found: Mapping[str, Any]) -> Iterator[str]:

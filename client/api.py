@@ -206,25 +206,16 @@ class RefeedApi(ApiConnection):
         """Return one manifest as it was applied."""
         return self.call("GET", path_of("manifests", name))
 
-    def plan_manifest(self, name: str, content: bytes | None) -> dict[str, Any]:
-        """Return what applying a manifest would change; without content, what removing it would."""
-        params = {"action": "remove" if content is None else "apply"}
-        return self.call(
-            "POST", path_of("manifests", name, ":plan"), content=content, params=params, headers=_YAML
-        )
+    def apply_manifests(
+        self, content: bytes, *, validate_only: bool = False, prune: bool = False, plan: str | None = None
+    ) -> dict[str, Any]:
+        """Apply all manifests of a YAML text or none, and return the changes; ``plan`` is their expected hash."""
+        wanted = {"validate_only": validate_only or None, "prune": prune or None, "plan": plan}
+        return self.call("POST", "/manifests:apply", content=content, params=wanted, headers=_YAML)
 
-    def apply_manifest(self, name: str, content: bytes, *, plan: str | None = None) -> dict[str, Any]:
-        """Apply a manifest, and return it with what has changed; ``plan`` is the hash that it must have."""
-        path = path_of("manifests", name)
-        return self.call("PUT", path, content=content, params={"plan": plan}, headers=_YAML)
-
-    def remove_manifest(self, name: str, *, plan: str | None = None) -> dict[str, Any]:
-        """Remove a manifest, and return it as it was."""
-        return self.call("DELETE", path_of("manifests", name), params={"plan": plan})
-
-    def prune_manifests(self, keep: Sequence[str], *, plan: str | None = None) -> dict[str, Any]:
-        """Remove what callers have applied and ``keep`` does not name; without ``plan`` only return it."""
-        return self.call("POST", "/manifests:prune", json={"keep": list(keep), "plan": plan})
+    def remove_manifest(self, name: str, *, etag: str) -> dict[str, Any]:
+        """Remove a manifest at this version, and return it as it was."""
+        return self.call("DELETE", path_of("manifests", name), etag=etag)
 
     def list_schedules(self) -> list[dict[str, Any]]:
         """Return all schedules, with their next slots and their last runs."""

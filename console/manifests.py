@@ -1,16 +1,15 @@
 """Manifests: what is applied and what became of it, and how one is planned, applied, launched and removed."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 from uuid import uuid4
 
-from console.forms import Action, ActionPage, FormField, form_fault
+from console.forms import Action, ActionPage, FormField
 from console.jobs import EVENTS, sum_up
 from console.visit import PagePart, Visit, read_part
-from model.errors import RequestRefusedError
-from model.plain_yaml import YamlFaultsError, read_yaml, write_yaml
+from model.plain_yaml import write_yaml
 from model.principal import ROLLOUTS_APPLY, RUN, SCHEDULES_APPLY, STREAMS_OPERATE
 from model.stream_options import StreamKind
 
@@ -76,73 +75,64 @@ def _describe_apply(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     if given.get("do") == "plan":
         plan = _plan(visit, text)
     planned = plan.data if plan is not None and plan.problem is None else None
+    changes = [each for each in planned["plans"] if each["action"] != "none"] if planned else []
     fields = (
-        FormField("document", "Manifest, in YAML", kind="textarea", value=text),
+        FormField("document", "Manifests, in YAML", kind="textarea", value=text),
         *((FormField("plan", "", kind="hidden", value=planned["hash"]),) if planned else ()),
     )
-    kind = planned["kind"] if planned else ""
     return ActionPage(
-        title="Apply a manifest",
-        effects=(_APPLIES.get(kind, ""),) if planned and planned["action"] != "none" else (),
-        button="Apply" if planned is None else f"Apply: {planned['action']} the {kind.lower()} {planned['name']}",
+        title="Apply manifests",
+        effects=tuple(dict.fromkeys(_APPLIES.get(each["kind"], "") for each in changes)),
+        button=_apply_button(changes),
         back="/manifests",
         fields=fields,
-        scope=_SCOPES.get(kind, ""),
+        scope=_SCOPES.get(changes[0]["kind"], "") if changes else "",
         template="apply_manifest.html",
-        extra={"plan": plan, "planned": _PLANNED},
+        extra={"plan": plan, "planned": _PLANNED, "changes": changes},
     )
+
+
+def _apply_button(changes: Sequence[Mapping[str, Any]]) -> str:
+    if len(changes) != 1:
+        return f"Apply {len(changes)} manifests" if changes else "Apply"
+    (change,) = changes
+    return f"Apply: {change['action']} the {change['kind'].lower()} {change['name']}"
 
 
 def _plan(visit: Visit, text: str) -> PagePart:
     """Return what applying the text would change, or its faults."""
-    try:
-        name = _name_of(text)
-    except RequestRefusedError as refused:
-        return PagePart(problem={"errors": [], **refused.details})
-    return read_part(lambda: visit.api.plan_manifest(name, text.encode()))
-
-
-def _name_of(text: str) -> str:
-    """Return the name of the manifest that a text is.
-
-    Raises:
-        RequestRefusedError: it is no YAML, or has no name.
-    """
-    try:
-        document = read_yaml(text).value
-    except YamlFaultsError as exc:
-        raise form_fault(str(exc), code="manifest_invalid") from None
-    name = document.get("name") if isinstance(document, dict) else None
-    if not isinstance(name, str) or not name:
-        raise form_fault("The manifest has no name.", code="manifest_invalid")
-    return name
+    plan = read_part(lambda: visit.api.apply_manifests(text.encode(), validate_only=True))
+    refused = plan.data["refused"] if plan.problem is None else ()
+    if not refused:
+        return plan
+    faults = [fault for each in refused for fault in each["errors"]]
+    detail = " ".join(each["message"] for each in refused)
+    return PagePart(problem={"code": refused[0]["code"], "title": "", "detail": detail, "errors": faults})
 
 
 def _apply(visit: Visit, fields: Mapping[str, str]) -> str:
     text = fields.get("document", "").replace("\r\n", "\n")
-    name = _name_of(text)
-    visit.api.apply_manifest(name, text.encode(), plan=fields.get("plan") or None)
-    return _path(name)
+    applied = visit.api.apply_manifests(text.encode(), plan=fields.get("plan") or None)["plans"]
+    return _path(applied[0]["name"]) if len(applied) == 1 else "/manifests"
 
 
 def _describe_remove(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     found = visit.api.read_manifest(visit.path_params["name"])
     name, kind = found["name"], found["kind"]
     # Bound to what the page showed: a manifest that was applied since then stays.
-    plan = given.get("plan") or visit.api.plan_manifest(name, None)["hash"]
     return ActionPage(
         title=f"Remove: {name}",
         effects=(f"The {kind.lower()} {name} is removed.", _REMOVES.get(kind, "Running jobs continue.")),
         button=f"Remove the {kind.lower()}",
         back=_path(name),
-        fields=(FormField("plan", "", kind="hidden", value=plan),),
+        etag=given.get("etag") or found["etag"],
         typed=name,
         scope=_SCOPES.get(kind, SCHEDULES_APPLY),
     )
 
 
 def _remove(visit: Visit, fields: Mapping[str, str]) -> str:
-    visit.api.remove_manifest(visit.path_params["name"], plan=fields.get("plan") or None)
+    visit.api.remove_manifest(visit.path_params["name"], etag=fields.get("etag", ""))
     return "/manifests"
 
 

@@ -1,7 +1,7 @@
 """YAML that people write for Refeed: plain values, each name once in a mapping, every fault with its place."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -81,7 +81,7 @@ class YamlDocument:
     """The value of a text, None of an empty one, and where its parts stand."""
 
     value: Any
-    _root: yaml.Node | None
+    root: yaml.Node | None
 
     def place(self, path: Sequence[str | int]) -> tuple[int, int]:
         """Return line and column of the name, or of the item of a list, that a path leads to.
@@ -93,7 +93,7 @@ class YamlDocument:
             >>> document.place(["topics", "orders", 1]), document.place(["topics", "gone"])
             ((1, 22), (1, 1))
         """
-        found, node = _FIRST, self._root
+        found, node = _FIRST, self.root
         if node is not None:
             found = (node.start_mark.line + 1, node.start_mark.column + 1)
         for part in path:
@@ -112,7 +112,7 @@ class YamlDocument:
             >>> read_yaml("query: SELECT 1").place_in_text(["query"], 1, 8)
             (1, 15)
         """
-        node = self._root
+        node = self.root
         for part in path:
             _, node = _child(node, part) if node is not None else (None, None)
         if not isinstance(node, yaml.ScalarNode):
@@ -148,12 +148,50 @@ def read_yaml(content: str | bytes, loader: type[PlainLoader] = PlainLoader) -> 
         ...
         model.plain_yaml.YamlFaultsError: line 3, column 1: 'a' comes twice; line 4, column 1: 'b' comes twice
     """
+    (document,) = _read(content, loader, lambda reader: [reader.get_single_node()])
+    return document
+
+
+def read_yaml_stream(content: str | bytes, loader: type[PlainLoader] = PlainLoader) -> list[YamlDocument]:
+    r"""Return the documents of a text; the items of a document that is a list are documents too.
+
+    Places count from the beginning of the text. Empty documents are left out.
+
+    Raises:
+        YamlFaultsError: a document is none; the error has all that could be found.
+
+    Example:
+        >>> [each.value for each in read_yaml_stream("---\na: 1\n---\n---\n[{a: 2}, {a: 3}]")]
+        [{'a': 1}, {'a': 2}, {'a': 3}]
+    """
+
+    def take_nodes(reader: PlainLoader) -> list[yaml.Node | None]:
+        found: list[yaml.Node | None] = []
+        while reader.check_node():
+            found.append(reader.get_node())
+        return found
+
+    documents: list[YamlDocument] = []
+    for document in _read(content, loader, take_nodes):
+        root = document.root
+        if isinstance(root, yaml.SequenceNode):
+            documents += map(YamlDocument, document.value, root.value)
+        elif document.value is not None:
+            documents.append(document)
+    return documents
+
+
+def _read(
+    content: str | bytes, loader: type[PlainLoader], take_nodes: Callable[[PlainLoader], list[yaml.Node | None]]
+) -> list[YamlDocument]:
     text = _decode(content) if isinstance(content, bytes) else content
     reader = None
     try:
         reader = loader(text)
-        root = reader.get_single_node()
-        value = None if root is None else reader.construct_document(root)
+        documents = [
+            YamlDocument(None if root is None else reader.construct_document(root), root)
+            for root in take_nodes(reader)
+        ]
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
         place = _FIRST if mark is None else (mark.line + 1, mark.column + 1)
@@ -170,7 +208,7 @@ def read_yaml(content: str | bytes, loader: type[PlainLoader] = PlainLoader) -> 
     else:
         if reader.faults:
             raise YamlFaultsError(reader.faults)
-        return YamlDocument(value, root)
+        return documents
     raise YamlFaultsError([*(() if reader is None else reader.faults), last])
 
 

@@ -14,7 +14,7 @@ from backfill.plan.validation import ValidRequest
 from model.errors import RequestInvalidError
 from model.plain_yaml import YamlDocument
 from rollout.manifests.cron import parse_zone
-from rollout.manifests.manifest import Manifest, read_document, refuse
+from rollout.manifests.manifest import Manifest, refuse
 from rollout.manifests.schedule import BackfillJob, ScheduleManifest
 from rollout.manifests.slots import Slot, fill_request
 from sql.violation import QueryRefusedError, Violation
@@ -35,10 +35,8 @@ class JobGate:
     validate: Callable[[BackfillCreate], ValidRequest]
     now: Callable[[], datetime]
 
-    def check(self, manifest: Manifest, content: bytes) -> list[dict[str, str]]:
+    def check(self, manifest: Manifest) -> list[dict[str, str]]:
         """Ask about the query of a schedule's backfill, and return what there is to warn of.
-
-        ``content`` is what the manifest was read from.
 
         Raises:
             ManifestInvalidError: it is refused; the errors have the places in the manifest.
@@ -52,12 +50,13 @@ class JobGate:
         slot = Slot(timing.before(end), end, parse_zone(spec.time_zone))
         request = spec.job.model_dump(mode="json", by_alias=True)["request"]
         filled = _BACKFILL.validate_python(fill_request("backfill", request, slot))
-        with _refusing(content):
+        assert manifest.source is not None, "only the settings' own schedule has no text, and it is no backfill"
+        with _refusing(manifest.source):
             return text_warnings(self.validate(filled).query)
 
 
 @contextmanager
-def _refusing(content: bytes) -> Iterator[None]:
+def _refusing(source: YamlDocument) -> Iterator[None]:
     """Refuse the manifest for what the block raises about its job's request or query.
 
     Raises:
@@ -66,10 +65,8 @@ def _refusing(content: bytes) -> Iterator[None]:
     try:
         yield
     except QueryRefusedError as exc:
-        source = read_document(content)
         raise refuse([_fault(source, each) for each in exc.violations]) from exc
     except RequestInvalidError as exc:
-        source = read_document(content)
         faults = []
         for each in exc.details.get("errors", ()):
             if "line" in each:

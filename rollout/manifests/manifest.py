@@ -4,20 +4,29 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
 from model.errors import ManifestInvalidError
-from model.plain_yaml import PlainLoader, YamlDocument, YamlFaultsError, read_yaml, walk_texts
+from model.plain_yaml import (
+    PlainLoader,
+    YamlDocument,
+    YamlFaultsError,
+    read_yaml,
+    read_yaml_stream,
+    walk_texts,
+)
 from rollout.manifests import rollout, schedule, template
 from rollout.manifests.rollout import Found, RolloutManifest
 from rollout.manifests.schedule import ScheduleManifest
 from rollout.manifests.template import TemplateManifest
 
 MAX_BYTES: Final = 256 * 1024
+_TOO_LARGE: Final = f"The manifest is larger than {MAX_BYTES} bytes."
 # What YAML can write by an escape, and no store can keep: NUL, and half of a surrogate pair.
 _UNKEPT: Final = re.compile(r"[\0\ud800-\udfff]")
 _CORE_TAGS: Final = ("null", "bool", "int", "float")
@@ -61,6 +70,8 @@ class Manifest:
 
     document: Mapping[str, Any]
     spec: Spec
+    # Where its parts stand in the text that it was read from.
+    source: YamlDocument | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -100,23 +111,41 @@ def parse_manifest(content: bytes, name: str | None = None) -> Manifest:
     Raises:
         ManifestInvalidError: it has faults; ``details["errors"]`` has all of them, with line and column.
     """
-    source = read_document(content)
+    if len(content) > MAX_BYTES:
+        raise refuse([_fault("", _TOO_LARGE, 1, 1)])
+    with _yaml_faults():
+        source = read_yaml(content, _ManifestLoader)
+    return read_manifest(source, name)
+
+
+def read_manifest(source: YamlDocument, name: str | None = None) -> Manifest:
+    """Return the manifest of a document; raises as :func:`parse_manifest`."""
     found = list(_find_faults(source.value, name))
     if found:
-        raise refuse([_placed(source, path, message) for path, message in found])
-    return Manifest(source.value, read_spec(source.value))
+        raise refuse([place_fault(source, path, message) for path, message in found])
+    if len(json.dumps(source.value)) > MAX_BYTES:
+        raise refuse([place_fault(source, (), _TOO_LARGE)])
+    return Manifest(source.value, read_spec(source.value), source)
 
 
-def read_document(content: bytes) -> YamlDocument:
-    """Return the YAML of a manifest, with the places of what stands in it.
+def split_manifests(content: bytes) -> list[YamlDocument]:
+    """Return the documents of a text that has one manifest or several, after ``---`` or as a list.
 
     Raises:
-        ManifestInvalidError: it is too large, or no YAML of plain values.
+        ManifestInvalidError: it is no YAML of plain values, or has no document.
     """
-    if len(content) > MAX_BYTES:
-        raise refuse([_fault("", f"The manifest is larger than {MAX_BYTES} bytes.", 1, 1)])
+    with _yaml_faults():
+        found = read_yaml_stream(content, _ManifestLoader)
+    if not found:
+        raise refuse([_fault("", "The text contains no manifest.", 1, 1)])
+    return found
+
+
+@contextmanager
+def _yaml_faults() -> Iterator[None]:
+    """Raise :class:`ManifestInvalidError` for what is no YAML of plain values."""
     try:
-        return read_yaml(content, _ManifestLoader)
+        yield
     except YamlFaultsError as exc:
         words = "The file is not YAML with plain values:"
         raise refuse(
@@ -230,7 +259,8 @@ def _sentence(error: Any) -> Found:
     return path, f"{named}: {error['msg'].removeprefix('Value error, ')}."
 
 
-def _placed(source: YamlDocument, path: tuple[str | int, ...], message: str) -> dict[str, Any]:
+def place_fault(source: YamlDocument, path: tuple[str | int, ...], message: str) -> dict[str, Any]:
+    """Return a fault of what stands at a path of the document."""
     pointer = "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
     return _fault(pointer, message, *source.place(path))
 

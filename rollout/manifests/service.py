@@ -3,8 +3,9 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
+from functools import partial
 from itertools import islice
-from typing import Final, Literal
+from typing import Final
 
 import structlog
 
@@ -16,29 +17,47 @@ from model.errors import (
     ManifestInvalidError,
     ManifestNotFoundError,
     ManifestOwnedError,
+    RefeedError,
+    StoreError,
+    WarehouseError,
 )
-from model.event import ValueChange, find_changes
 from model.job import JobState
 from model.manifest_record import ManifestRecord, ScheduleRun, Settlement
 from model.moment import render_moment
 from model.naming import did_you_mean
+from model.plain_yaml import YamlDocument
 from model.principal import READ, ROLLOUTS_APPLY, RUN, SCHEDULES_APPLY, STREAMS_READ, Principal
 from model.rollout_record import NewRollout
 from model.stream_update import StreamUpdate, UpdateState
 from rollout.manifests import rollout, schedule, template
 from rollout.manifests.job_gate import JobGate
-from rollout.manifests.manifest import Manifest, digest_of, parse_manifest, read_spec
+from rollout.manifests.manifest import (
+    Manifest,
+    parse_manifest,
+    place_fault,
+    read_manifest,
+    refuse,
+    split_manifests,
+)
+from rollout.manifests.nightly_merge import NIGHTLY_MERGE, SETTINGS, nightly_merge
+from rollout.manifests.plan import (
+    ManifestChange,
+    ManifestsPlan,
+    RefusedManifest,
+    check_choices,
+    plan_change,
+    refuse_all,
+)
 from rollout.manifests.rollout import RolloutManifest
 from rollout.manifests.schedule import CompactionJob, RolloutJob, ScheduleManifest, read_schedule
 from rollout.manifests.scheduled_jobs import require_scope
 from rollout.manifests.scheduler import settle_now
 from rollout.rollouts import RolloutService
 from rollout.shadow_work import show_update
+from sql.worker import GateUnavailableError
 
-# Who owns what callers apply, and the schedule that the settings make.
+# Who owns what callers apply.
 API: Final = "api"
-SETTINGS: Final = "REFEED_MERGE_AT"
-NIGHTLY_MERGE: Final = "nightly-merge"
 _SHOWN_SLOTS: Final = 5
 _SHOWN_RUNS: Final = 10
 # kind -> the scope that applies and removes it
@@ -47,29 +66,11 @@ _SCOPES: Final = {
     template.KIND: SCHEDULES_APPLY,
     rollout.KIND: ROLLOUTS_APPLY,
 }
+# They say nothing about a manifest: the same call may be answered later.
+_UNANSWERED: Final = (StoreError, WarehouseError, GateUnavailableError)
 _TIMING: Final = ("cron", "time_zone", "start", "end")
 _DAY: Final = timedelta(days=1)
 _LOG: Final = structlog.get_logger()
-
-Action = Literal["create", "update", "none", "remove"]
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestPlan:
-    """What applying or removing a manifest would change; ``hash`` stands for exactly this.
-
-    ``note`` is how the rollout of unchanged content ended; ``warnings`` are of a query, which may not select what
-    was meant.
-    """
-
-    name: str
-    kind: str
-    action: Action
-    differences: tuple[ValueChange, ...]
-    version: int
-    hash: str
-    note: str | None = None
-    warnings: tuple[dict[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,33 +108,76 @@ class ManifestService:
         self._queries = queries
         self._check_compaction = check_compaction
 
-    def plan(self, name: str, content: bytes | None, *, principal: Principal) -> ManifestPlan:
-        """Return what applying ``content`` under this name would change; None is for its removal.
-
-        Raises:
-            ManifestInvalidError: it has faults; all of them are in the details.
-            RefeedError: a rollout could not begin, as :meth:`RolloutService.prepare`.
-        """
-        principal.require_any(READ, *_SCOPES.values())
-        manifest = None if content is None else parse_manifest(content, name)
-        plan = self._plan(name, manifest, self._find(name), principal)
-        plan = self._check_query(manifest, content, plan)
-        if manifest is not None:
-            self._prepare(manifest, plan)
-        return plan
-
-    def apply(
+    def apply_all(
         self,
-        name: str,
         content: bytes,
         *,
         principal: Principal,
+        validate_only: bool = False,
+        prune: bool = False,
         plan_hash: str | None = None,
         versions: Versions = None,
-        source: str = API,
-        holder: str | None = None,
-    ) -> tuple[ManifestRecord, ManifestPlan]:
-        """Create or change what the manifest describes, and return it with what has changed.
+    ) -> ManifestsPlan:
+        """Apply every manifest of a text, or none; with ``validate_only`` only return the plan.
+
+        With ``prune``, what callers of the API applied and the text does not name is removed as well. All checks
+        come before the one transaction that changes everything, so a manifest that changes in between undoes all.
+
+        Raises:
+            ManifestInvalidError: the text can't be read; with ``validate_only``, faults of one document do not
+                raise, and the plan has them.
+            ManifestChangedError: ``plan_hash`` stands for something else, or it is at none of ``versions``.
+            RequestInvalidError: a prune without ``plan_hash``, or ``versions`` of several manifests.
+            RefeedError: as :meth:`apply`; nothing is applied.
+        """
+        principal.require_any(*((READ,) if validate_only else ()), *_SCOPES.values())
+        documents = split_manifests(content)
+        check_choices(
+            len(documents), is_planned=validate_only or plan_hash is not None, prune=prune, versions=versions
+        )
+        changes, refused = self._check_all(documents, principal, versions, validate_only=validate_only)
+        if prune:
+            named = {*changes, *(each.name for each in refused)}
+            changes |= self._removals(named, principal, validate_only=validate_only)
+        plan = ManifestsPlan(tuple(change.plan for change in changes.values()), tuple(refused))
+        if refused and not validate_only:
+            raise refuse_all(refused, changes)
+        if plan_hash not in {None, plan.hash}:
+            raise ManifestChangedError("The manifests have changed since you made the plan. Plan again.")
+        if refused:
+            return plan
+
+        def carry_out() -> dict[str, ManifestRecord]:
+            # Every caller locks the rows in the same order.
+            return {name: self._carry_out(changes[name], principal) for name in sorted(changes)}
+
+        if validate_only:
+            self._store.rehearse(carry_out)
+            return plan
+        with self._store.together():
+            records = carry_out()
+        for each in plan.plans:
+            version = records[each.name].version
+            if each.action == "remove":
+                _LOG.info("manifest_removed", manifest=each.name, by=principal.name)
+            else:
+                _LOG.info("manifest_applied", manifest=each.name, version=version, by=principal.name)
+        return replace(
+            plan,
+            plans=tuple(
+                replace(
+                    each,
+                    record=records[each.name],
+                    update=self.find_update(records[each.name], principal=principal),
+                )
+                for each in plan.plans
+            ),
+        )
+
+    def apply(
+        self, name: str, content: bytes, *, principal: Principal, source: str = API, holder: str | None = None
+    ) -> ManifestRecord:
+        """Create or change what the manifest describes, and return it.
 
         The same content again changes nothing. Another cron, zone, start or end makes no slot due that is past.
         ``holder`` is the replica that watches ``source``, where that is one of uploads.
@@ -141,29 +185,17 @@ class ManifestService:
         Raises:
             ManifestInvalidError: it has faults; all of them are in the details.
             ManifestOwnedError: the name belongs to another source.
-            ManifestChangedError: ``plan_hash`` stands for something else, or it is at none of ``versions``.
             LeaseLostError: ``holder`` does not watch the source any more.
             UpdateInProgressError: a rollout of it has not ended.
             RefeedError: a rollout can't begin, as :meth:`RolloutService.prepare`, or something else runs.
         """
         principal.require_any(*_SCOPES.values())
-        manifest = parse_manifest(content, name)
-        before = self._find(name)
-        for kind in {manifest.kind, *(() if before is None else (before.kind,))}:
-            principal.require(_SCOPES[kind])
-        if isinstance(manifest.spec, ScheduleManifest):
-            request = manifest.spec.job.model_dump(mode="json")["request"]
-            require_scope(manifest.spec.job.kind, request, principal)
-        plan = self._plan(name, manifest, before, principal)
-        _check_hash(plan, plan_hash)
-        _check_versions(name, before, versions)
-        plan = self._check_query(manifest, content, plan)
-        new = self._prepare(manifest, plan)
-        return self._put(manifest, principal, source, plan.version, holder, rollout=new), plan
+        change = self._check(parse_manifest(content, name), principal)
+        record = self._carry_out(change, principal, source, holder)
+        _LOG.info("manifest_applied", manifest=name, version=record.version, by=principal.name)
+        return record
 
-    def remove(
-        self, name: str, *, principal: Principal, plan_hash: str | None = None, versions: Versions = None
-    ) -> ManifestRecord:
+    def remove(self, name: str, *, principal: Principal, versions: Versions = None) -> ManifestRecord:
         """Remove a manifest; of a schedule, what runs ends by itself, and what has not begun never does.
 
         Of a rollout nothing that runs changes. One that came by upload can be removed once its file has gone, or
@@ -171,43 +203,16 @@ class ManifestService:
 
         Raises:
             ManifestOwnedError: the name belongs to another source.
-            ManifestChangedError: ``plan_hash`` stands for something else, or it is at none of ``versions``.
+            ManifestChangedError: it is at none of ``versions``.
             UpdateInProgressError: a rollout of it has not ended.
         """
         principal.require_any(*_SCOPES.values())
         record = self._get(name)
         principal.require(_SCOPES[record.kind])
-        plan = self._plan(name, None, record, principal)
-        _check_hash(plan, plan_hash)
         _check_versions(name, record, versions)
-        removed = self._store.remove_manifest(
-            name, source=API, actor=principal.name, expected_version=plan.version
-        )
+        removed = self._carry_out(ManifestChange(plan_change(name, None, record)), principal)
         _LOG.info("manifest_removed", manifest=name, by=principal.name)
         return removed
-
-    def prune(
-        self, keep: Collection[str], *, principal: Principal, plan_hash: str | None = None
-    ) -> tuple[list[ManifestPlan], str]:
-        """Remove what callers have applied and ``keep`` does not name, all of it or nothing.
-
-        Returns what is removed, and a hash of it. Without ``plan_hash`` nothing is.
-
-        Raises:
-            ManifestChangedError: ``plan_hash`` stands for something else.
-            RefeedError: as :meth:`remove`; nothing is removed.
-        """
-        principal.require_any(*_SCOPES.values())
-        records = [each for each in self._store.list_manifests() if each.source == API and each.name not in keep]
-        plans = [self._plan(each.name, None, each, principal) for each in records]
-        found = digest_of([plan.hash for plan in plans])
-        if plan_hash is not None:
-            if plan_hash != found:
-                raise ManifestChangedError("The manifests have changed since you made the plan. Plan again.")
-            with self._store.together():
-                for plan in plans:
-                    self.remove(plan.name, principal=principal, plan_hash=plan.hash)
-        return plans, found
 
     def get(self, name: str, *, principal: Principal) -> ManifestRecord:
         """Return the manifest as it was applied."""
@@ -293,7 +298,7 @@ class ManifestService:
             if at is None:
                 self._store.remove_manifest(NIGHTLY_MERGE, source=SETTINGS)
             else:
-                self._put(_nightly_merge(at), Principal(SETTINGS, frozenset({RUN})), SETTINGS, None)
+                self._put(nightly_merge(at), Principal(SETTINGS, frozenset({RUN})), SETTINGS, None)
         except ManifestNotFoundError:
             return
         except ManifestOwnedError as exc:
@@ -304,10 +309,71 @@ class ManifestService:
         found = self._store.list_updates(manifest=record.name) if record.kind == rollout.KIND else ()
         return show_update(found[0], principal) if found else None
 
-    def _prepare(self, manifest: Manifest, plan: ManifestPlan) -> NewRollout | None:
-        """Return the rollout that begins with the manifest, None where none does; one of a schedule is checked."""
+    def _check(
+        self, manifest: Manifest, principal: Principal, *, versions: Versions = None, validate_only: bool = False
+    ) -> ManifestChange:
+        """Return what applying the manifest would change, after every check that needs no transaction.
+
+        With ``validate_only``, the caller may lack the scopes that applying it needs.
+        """
+        record = self._find(manifest.name)
+        if not validate_only:
+            for kind in {manifest.kind, *(() if record is None else (record.kind,))}:
+                principal.require(_SCOPES[kind])
+            if isinstance(manifest.spec, ScheduleManifest):
+                request = manifest.spec.job.model_dump(mode="json")["request"]
+                require_scope(manifest.spec.job.kind, request, principal)
+        _check_versions(manifest.name, record, versions)
+        plan = plan_change(manifest.name, manifest, record)
         if plan.action == "none":
-            return None
+            # What was applied stays good: nothing is asked about it again.
+            note = None if record is None else self._note(record, principal)
+            return ManifestChange(replace(plan, note=note), manifest)
+        if self._queries is not None:
+            plan = replace(plan, warnings=tuple(self._queries.check(manifest)))
+        return ManifestChange(plan, manifest, self._prepare(manifest))
+
+    def _check_all(
+        self, documents: Sequence[YamlDocument], principal: Principal, versions: Versions, *, validate_only: bool
+    ) -> tuple[dict[str, ManifestChange], list[RefusedManifest]]:
+        """Return the changes that could each be made now, and the documents that are refused."""
+        changes: dict[str, ManifestChange] = {}
+        refused: list[RefusedManifest] = []
+        for source in documents:
+            try:
+                manifest = read_manifest(source)
+                name = manifest.name
+                if name in changes:
+                    raise refuse([place_fault(source, ("name",), f"Several manifests have the name {name}.")])
+                change = self._check(manifest, principal, versions=versions, validate_only=validate_only)
+                self._store.rehearse(partial(self._carry_out, change, principal))
+                changes[name] = change
+            except _UNANSWERED:
+                raise
+            except RefeedError as exc:
+                refused.append(RefusedManifest.of(source, exc))
+        return changes, refused
+
+    def _removals(
+        self, keep: Collection[str | None], principal: Principal, *, validate_only: bool
+    ) -> dict[str, ManifestChange]:
+        """Return the removals of everything that callers of the API applied and ``keep`` does not name."""
+        records = [each for each in self._store.list_manifests() if each.source == API and each.name not in keep]
+        if not validate_only:
+            for record in records:
+                principal.require(_SCOPES[record.kind])
+        return {each.name: ManifestChange(plan_change(each.name, None, each)) for each in records}
+
+    def _carry_out(
+        self, change: ManifestChange, principal: Principal, source: str = API, holder: str | None = None
+    ) -> ManifestRecord:
+        name, version = change.plan.name, change.plan.version
+        if change.manifest is None:
+            return self._store.remove_manifest(name, source=source, actor=principal.name, expected_version=version)
+        return self._put(change.manifest, principal, source, version, holder, rollout=change.rollout)
+
+    def _prepare(self, manifest: Manifest) -> NewRollout | None:
+        """Return the rollout that begins with the manifest, None where none does; one of a schedule is checked."""
         if isinstance(manifest.spec, ScheduleManifest):
             if isinstance(manifest.spec.job, RolloutJob):
                 self._rollouts.check(manifest.spec.job.request, manifest.name, pointer="/job/request")
@@ -338,7 +404,7 @@ class ManifestService:
                 return False
             return all(getattr(spec, name) == getattr(manifest.spec, name) for name in _TIMING)
 
-        record = self._store.put_manifest(
+        return self._store.put_manifest(
             manifest.name,
             manifest.kind,
             manifest.document,
@@ -351,40 +417,6 @@ class ManifestService:
             expected_version=version,
             holder=holder,
             rollout=rollout,
-        )
-        _LOG.info("manifest_applied", manifest=record.name, version=record.version, by=principal.name)
-        return record
-
-    def _check_query(self, manifest: Manifest | None, content: bytes | None, plan: ManifestPlan) -> ManifestPlan:
-        # What was applied stays good: the same content again changes nothing.
-        if self._queries is None or manifest is None or content is None or plan.action == "none":
-            return plan
-        return replace(plan, warnings=tuple(self._queries.check(manifest, content)))
-
-    def _plan(
-        self, name: str, manifest: Manifest | None, record: ManifestRecord | None, principal: Principal
-    ) -> ManifestPlan:
-        if manifest is None and record is None:
-            raise self._unknown(name)
-        before, digest_before = ({}, None) if record is None else (record.document, record.digest)
-        after, digest_after = ({}, None) if manifest is None else (manifest.document, manifest.digest)
-        action: Action = "update"
-        if manifest is None:
-            action = "remove"
-        elif record is None:
-            action = "create"
-        elif digest_before == digest_after:
-            action = "none"
-        kind = manifest.kind if manifest is not None else record.kind if record is not None else ""
-        version = 0 if record is None else record.version
-        return ManifestPlan(
-            name,
-            kind,
-            action,
-            tuple(find_changes(before, after)),
-            version,
-            digest_of([name, action, version, digest_before, digest_after]),
-            self._note(record, principal) if record is not None and action == "none" else None,
         )
 
     def _note(self, record: ManifestRecord, principal: Principal) -> str | None:
@@ -439,30 +471,9 @@ def _sight_of(record: ManifestRecord) -> tuple[str, ...]:
     return (READ, *of_streams, *_SCOPES.values())
 
 
-def _nightly_merge(at: time) -> Manifest:
-    """Return what a person would write for REFEED_MERGE_AT: of nights that were missed the last is made up for."""
-    document = {
-        "kind": schedule.KIND,
-        "name": NIGHTLY_MERGE,
-        "description": f"{SETTINGS}={at:%H:%M}",
-        "cron": f"{at.minute} {at.hour} * * *",
-        "job": {"kind": "merge", "request": {}},
-        "catch_up": {"window_seconds": _DAY.total_seconds(), "max": 1},
-        "overlap": "queue",
-    }
-    return Manifest(document, read_spec(document))
-
-
 def _check_versions(name: str, record: ManifestRecord | None, versions: Versions) -> None:
     if versions is not None and (record is None or record.version not in versions):
         raise ManifestChangedError(f"{name} has changed since you read it.", name=name)
-
-
-def _check_hash(plan: ManifestPlan, given: str | None) -> None:
-    if given is not None and given != plan.hash:
-        raise ManifestChangedError(
-            f"{plan.name} has changed since you made this plan. Plan again.", name=plan.name
-        )
 
 
 def _unstarted_item(run: ScheduleRun) -> InboxItem:

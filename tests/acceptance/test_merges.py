@@ -130,7 +130,7 @@ def test_a_slot_compacts_many_small_files_and_no_row_changes_though_its_driver_i
     assert min(files for files, _ in before.values()) >= FILES
     failpoint.arm(office.places, "compact.after")
 
-    office.client.put("/manifests/small-files", content=MANIFEST).raise_for_status()
+    office.client.post("/manifests:apply", content=MANIFEST).raise_for_status()
     run = ended_run(office)
     office.client.delete("/manifests/small-files").raise_for_status()
 

@@ -91,7 +91,7 @@ def test_a_version_s_etag_is_documented_where_the_resource_has_one_alone() -> No
 
 
 # Actions about a version of nothing: they create, only look, or decide about what was asked for by its id.
-NO_CHANGES = {"createSnapshot", "launchTemplate", "checkStream", "planManifest", "attachTopic", "detachTopic"}
+NO_CHANGES = {"createSnapshot", "launchTemplate", "checkStream", "attachTopic", "detachTopic"}
 NO_CHANGES |= {"approveApproval", "rejectApproval", "deleteSnapshot"}
 # They answer 201 or 202 for a place of their own, or for what is asked of something that is there.
 NO_CREATES = {"openSession", "startSignIn", "completeSignIn", "drainStream", "cancelStream", "deleteSnapshot"}
@@ -113,7 +113,7 @@ def test_each_change_takes_the_version_and_each_create_a_key() -> None:
                 names["create"].add(name)
                 lacks |= set() if "idempotency-key" in taken else {("Idempotency-Key", name)}
     assert lacks == set()
-    assert {"changeJob", "changeStream", "pauseSchedule", "applyManifest"} <= names["change"]
+    assert {"changeJob", "changeStream", "pauseSchedule", "removeManifest"} <= names["change"]
     assert {"createBackfill", "createMerge", "launchStream", "createSnapshot"} <= names["create"]
 
 

@@ -122,16 +122,26 @@ def api(served: Any) -> Iterator[Any]:
 
 
 def put(api: Any, text: str, token: str | None = None, **params: str) -> Any:
-    name = next(line.split()[1] for line in text.splitlines() if line.startswith("name:"))
     with api.client(token) as client:
-        return client.put(f"/manifests/{name}", content=text.encode(), params=params)
+        return client.post("/manifests:apply", content=text.encode(), params=params)
+
+
+def plan(client: Any, text: str, **params: str) -> Any:
+    return client.post("/manifests:apply", content=text.encode(), params={"validate_only": "true", **params})
+
+
+def one(answer: Any) -> dict[str, Any]:
+    """The only plan of an answer."""
+    assert answer.status_code == 200, answer.text
+    (found,) = answer.json()["plans"]
+    return dict(found)
 
 
 def run_of(api: Any, text: str) -> dict[str, Any]:
     """Apply a schedule of every minute, let its last slot be due, and return its run once it has a job."""
     applied = put(api, text)
     assert applied.status_code == 200, applied.text
-    name = applied.json()["manifest"]["name"]
+    name = one(applied)["name"]
     deadline = time.monotonic() + 20
     before = datetime.now(UTC) - timedelta(seconds=61)
     with api.store._database.write() as connection:
@@ -147,32 +157,83 @@ def run_of(api: Any, text: str) -> dict[str, Any]:
 
 
 def test_a_manifest_is_planned_applied_changed_and_removed(api, client):
-    planned = client.post("/manifests/merges:plan", content=MERGE).json()
-    assert (planned["action"], planned["kind"]) == ("create", "Schedule")
-    assert {"pointer": "/cron", "before": None, "after": "15 0 * * *"} in planned["differences"]
+    planned = plan(client, MERGE)
+    found = one(planned)
+    assert (planned.json()["is_applied"], planned.json()["refused"]) == (False, [])
+    assert (found["action"], found["kind"], found["manifest"]) == ("create", "Schedule", None)
+    assert {"pointer": "/cron", "before": None, "after": "15 0 * * *"} in found["differences"]
     assert client.get("/manifests/merges").status_code == 404, "a plan changes nothing"
-    applied = put(api, MERGE, plan=planned["hash"])
-    assert applied.status_code == 200, applied.text
-    assert (applied.json()["manifest"]["version"], applied.json()["manifest"]["source"]) == (1, "api")
-    again = put(api, "# the same\n" + MERGE).json()
-    assert (again["plan"]["action"], again["plan"]["differences"]) == ("none", [])
-    assert again["manifest"]["version"] == 1
-    changed = put(api, MERGE.replace("15 0", "20 0")).json()
-    assert changed["plan"]["differences"] == [{"pointer": "/cron", "before": "15 0 * * *", "after": "20 0 * * *"}]
-    applied, first = client.get("/events", params={"object": "manifest/merges"}).json()["events"]
-    assert applied["fields"] == {"version": 2, "changes": changed["plan"]["differences"]}
+    applied = put(api, MERGE, plan=planned.json()["hash"])
+    assert applied.json()["is_applied"]
+    assert one(applied)["manifest"] == client.get("/manifests/merges").json()
+    assert (one(applied)["manifest"]["version"], one(applied)["manifest"]["source"]) == (1, "api")
+    again = one(put(api, "# the same\n" + MERGE))
+    assert (again["action"], again["differences"], again["manifest"]["version"]) == ("none", [], 1)
+    changed = one(put(api, MERGE.replace("15 0", "20 0")))
+    assert changed["differences"] == [{"pointer": "/cron", "before": "15 0 * * *", "after": "20 0 * * *"}]
+    second, first = client.get("/events", params={"object": "manifest/merges"}).json()["events"]
+    assert second["fields"] == {"version": 2, "changes": changed["differences"]}
     assert first["fields"] == {"version": 1}
-    stale = put(api, MERGE, plan=planned["hash"])
+    stale = put(api, MERGE, plan=planned.json()["hash"])
     assert (stale.status_code, stale.json()["code"]) == (412, "manifest_changed")
     shown = client.get("/schedules/merges").json()
     assert [slot[11:] for slot in shown["next_slots"]] == ["00:20:00Z"] * 5
     assert (shown["paused"], shown["runs"]) == (None, [])
-    removal = client.post("/manifests/merges:plan", params={"action": "remove"}).json()
-    assert removal["action"] == "remove"
-    assert client.delete("/manifests/merges", params={"plan": removal["hash"]}).status_code == 200
+    assert client.delete("/manifests/merges").status_code == 200
     for method, path in (("GET", "/schedules/merges"), ("DELETE", "/manifests/merges")):
         gone = client.request(method, path)
         assert (gone.status_code, gone.json()["code"]) == (404, "manifest_not_found")
+
+
+def test_several_manifests_of_one_text_are_applied_together_or_not_at_all(api, client, monkeypatch):
+    two, wrong = MERGE.replace("merges", "two"), MERGE.replace("merges", "three").replace("cron", "corn")
+    text = f"{MERGE}---\n---\n{two}"
+    planned = plan(client, text)
+    assert [(each["action"], each["name"]) for each in planned.json()["plans"]] == [
+        ("create", "merges"),
+        ("create", "two"),
+    ]
+    as_json = json.dumps(
+        [
+            {"kind": "Schedule", "name": each, "cron": "15 0 * * *", "job": {"kind": "merge"}}
+            for each in ("two", "merges")
+        ]
+    )
+    assert plan(client, as_json).json()["hash"] == planned.json()["hash"], "in any order, and as JSON too"
+    refused = put(api, f"{text}---\n{wrong}---\n{two}---\n{MERGE.replace('merges', 'nightly-merge')}")
+    assert (refused.status_code, refused.json()["code"]) == (422, "manifest_invalid")
+    assert refused.json()["detail"].startswith("3 of 5 manifests are refused, so nothing was applied. ")
+    found = [(each["line"], each["code"], each.get("pointer")) for each in refused.json()["errors"]]
+    assert found == [
+        (12, "manifest_invalid", "/cron"),
+        (14, "manifest_invalid", "/corn"),
+        (18, "manifest_invalid", "/name"),
+        (22, "manifest_owned", None),
+    ]
+    assert client.get("/manifests/two").status_code == 404
+    shown = plan(client, f"{text}---\n{wrong}").json()
+    assert [each["name"] for each in shown["plans"]] == ["merges", "two"]
+    (fault,) = shown["refused"]
+    assert (fault["name"], fault["kind"], fault["code"]) == ("three", "Schedule", "manifest_invalid")
+    assert [each["line"] for each in fault["errors"]] == [12, 14]
+    with monkeypatch.context() as patched:
+        # After all checks, another replica is faster.
+        kept, turns = JobStore.put_manifest, iter(("merges", "two", "merges", None))
+
+        def put_manifest(store: JobStore, name: str, *given: Any, **more: Any) -> Any:
+            if next(turns) is None:
+                raise UpdateInProgressError("A rollout of it runs.")
+            return kept(store, name, *given, **more)
+
+        patched.setattr(JobStore, "put_manifest", put_manifest)
+        assert put(api, text).status_code == 409
+    assert client.get("/manifests/merges").status_code == 404, "all or nothing"
+    applied = put(api, text, plan=planned.json()["hash"]).json()
+    assert [each["manifest"]["version"] for each in applied["plans"]] == [1, 1]
+    line = [each for each in api.audit() if each.action == "applyManifests"][-1]
+    assert (line.target, line.why) == ("/manifests:apply", "200 create merges, create two")
+    for text in ("", "---\n---\n", "[]"):
+        assert "contains no manifest" in plan(client, text).json()["detail"]
 
 
 def test_every_fault_is_answered_with_its_line_and_column(api, client):
@@ -180,10 +241,7 @@ def test_every_fault_is_answered_with_its_line_and_column(api, client):
     assert (answer.status_code, answer.json()["code"]) == (422, "manifest_invalid")
     places = [(error["line"], error["column"], error["pointer"]) for error in answer.json()["errors"]]
     assert places == [(1, 1, "/cron"), (3, 1, "/corn"), (5, 1, "/overlap")]
-    other = client.put("/manifests/another", content=MERGE)
-    empty = client.put("/manifests/another")
-    assert "the manifest is another" in other.json()["detail"]
-    assert empty.status_code == 422
+    assert client.post("/manifests:apply").status_code == 422
 
 
 def test_a_query_that_the_gate_refuses_is_refused_when_it_is_applied_with_its_place(api, client):
@@ -199,8 +257,8 @@ def test_a_query_that_the_gate_refuses_is_refused_when_it_is_applied_with_its_pl
         (8, lines[7].index("daata") + 1, "/job/request/query"),
         (9, lines[8].index("@until") + 1, "/job/request/query"),
     ]
-    planned = client.post("/manifests/replays:plan", content=wrong)
-    assert planned.json()["errors"] == refused.json()["errors"]
+    (planned,) = plan(client, wrong).json()["refused"]
+    assert planned["errors"] == [{"pointer": None, "rewrite": None, **each} for each in refused.json()["errors"]]
     assert client.get("/manifests/replays").status_code == 404
     folded = put(api, wrong.replace("query: |", "query: >"))
     assert (folded.json()["errors"][0]["line"], folded.json()["errors"][0]["column"]) == (7, 5)
@@ -219,13 +277,13 @@ def test_a_query_that_compares_partitions_with_a_slot_s_own_time_is_warned_of(cl
             "AND ingest_time >= @from AND ingest_time < @to",
         )
     )
-    code, printed, _ = refeed("plan", "-f", str(tmp_path))
+    code, printed, _ = refeed("diff", "-f", str(tmp_path))
     assert code == 0
     assert "(partition_cut)" not in printed.split("Schedule replays")[0]
     assert "Write _PARTITIONTIME" in printed.split("Schedule replays")[1]
     assert "(partition_cut)" in refeed("apply", "-f", str(tmp_path / "replays.yaml"))[1]
     # What was applied stays good: it is not asked about again.
-    again = client.post("/manifests/replays:plan", content=BACKFILL).json()
+    again = one(plan(client, BACKFILL))
     assert (again["action"], again["warnings"]) == ("none", [])
 
 
@@ -250,14 +308,17 @@ def test_who_applies_needs_the_scope_and_those_of_the_job_and_its_topic(start_ap
         assert put(api, BACKFILL, key).status_code == 403, why
         assert put(api, RANGE, key).status_code == 403, why
     key = api.make_key(RUN, SCHEDULES_APPLY, name="orders", topics=("orders",))
-    assert put(api, BACKFILL, key).json()["manifest"]["applied_by"] == "key:orders"
+    assert one(put(api, BACKFILL, key))["manifest"]["applied_by"] == "key:orders"
     with api.client(refused["no scope"]) as client:
         assert client.get("/schedules").status_code == 200
         for call in ("/schedules/replays:pause", "/schedules/replays:resume", "/schedules/replays:run"):
             assert client.post(call).status_code == 403
         assert client.delete("/manifests/replays").status_code == 403
-        assert client.post("/manifests:prune", json={"keep": ["x"]}).status_code == 403
-    assert "applyManifest" in {line.action for line in api.audit()}
+        assert one(plan(client, BACKFILL))["action"] == "none", "who may read may see what would change"
+        pruned = plan(client, MERGE, prune="true").json()
+        assert [each["action"] for each in pruned["plans"]] == ["create", "remove"]
+        assert put(api, BACKFILL, refused["no scope"], prune="true", plan=pruned["hash"]).status_code == 403
+    assert "applyManifests" in {line.action for line in api.audit()}
 
 
 def test_a_schedule_s_backfill_has_the_slot_s_times_and_the_schedule_s_name(api, client):
@@ -337,7 +398,7 @@ def test_an_applied_manifest_is_described_as_a_file_that_can_be_applied_again(ap
     assert code == 0
     assert text.startswith("# version 1, applied by ")
     (tmp_path / "again.yaml").write_text(text)
-    assert "none: Schedule templated" in refeed("plan", "-f", str(tmp_path))[1]
+    assert "none: Schedule templated" in refeed("diff", "-f", str(tmp_path))[1]
     assert "There is no manifest templatde. Did you mean templated?" in refeed("describe", "manifest/templatde")[2]
 
 
@@ -401,7 +462,7 @@ def run_of_nothing(api: Any) -> dict[str, Any]:
 def test_the_terminal_plans_applies_shows_and_deletes(api: Any, refeed: Refeed, tmp_path: Path) -> None:
     (tmp_path / "merges.yaml").write_text(MERGE)
     (tmp_path / "replays.yml").write_text(BACKFILL)
-    code, printed, _ = refeed("plan", "-f", str(tmp_path))
+    code, printed, _ = refeed("diff", "-f", str(tmp_path))
     assert code == 0
     assert "create: Schedule merges" in printed
     assert '  /cron: nothing -> "15 0 * * *"' in printed
@@ -409,7 +470,7 @@ def test_the_terminal_plans_applies_shows_and_deletes(api: Any, refeed: Refeed, 
     code, _, said = refeed("apply", "-f", str(tmp_path), "--plan", "0" * 64)
     assert (code, "The plan has changed" in said) == (1, True)
     assert refeed("apply", "-f", str(tmp_path), "--plan", plan)[0] == 0
-    assert "none: Schedule merges" in refeed("plan", "-f", str(tmp_path / "merges.yaml"))[1]
+    assert "none: Schedule merges" in refeed("diff", "-f", str(tmp_path / "merges.yaml"))[1]
     _, printed, _ = refeed("get", "schedules")
     assert {"merges", "nightly-merge", "replays"} <= set(printed.split())
     assert "paused: local paused it." in refeed("pause", "schedule/merges")[1]
@@ -420,6 +481,28 @@ def test_the_terminal_plans_applies_shows_and_deletes(api: Any, refeed: Refeed, 
     (tmp_path / "merges.yaml").write_text(MERGE + "colour: red\n")
     code, _, said = refeed("apply", "-f", str(tmp_path))
     assert (code, "merges.yaml:5:1: There is no field colour." in said) == (1, True)
+
+
+def test_the_terminal_names_the_file_of_a_fault_that_the_service_finds(refeed: Refeed, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(f"%YAML 1.1\n---\n{MERGE}---\n{MERGE.replace('merges', 'two')}".encode())
+    (tmp_path / "b.yaml").write_bytes(b"\xef\xbb\xbf" + MERGE.replace("merges", "three").rstrip().encode())
+    (tmp_path / "c.yaml").write_text("# first\n---\n" + BACKFILL.replace("SELECT data,", "SELECT daata,"))
+    (tmp_path / "d.yaml").write_text("%YAML 1.1\n---\n" + MERGE.replace("merges", "nightly-merge"))
+    for command in (("diff",), ("apply",), ("apply", "--dry-run")):
+        code, printed, said = refeed(*command, "-f", str(tmp_path))
+        assert code == 4, command
+        assert "create: Schedule three" in printed
+        assert "refused: Schedule replays" in printed
+        column = BACKFILL.splitlines()[7].index("data") + 1
+        assert f"c.yaml:10:{column}: There is no column daata" in said.replace("\n", "")
+        assert "d.yaml:3:1: nightly-merge belongs to REFEED_MERGE_AT" in said.replace("\n", "")
+    assert refeed("describe", "schedule/two")[0] == 4, "nothing was applied"
+    code, printed, _ = refeed("apply", "--dry-run", "-f", str(tmp_path / "a.yaml"))
+    assert (code, "create: Schedule two" in printed, refeed("describe", "schedule/two")[0]) == (0, True, 4)
+    assert refeed("apply", "-f", str(tmp_path / "a.yaml"), "-f", str(tmp_path / "b.yaml"))[0] == 0
+    assert refeed("describe", "schedule/three")[0] == 0
+    code, printed, _ = refeed("delete", "-f", str(tmp_path / "a.yaml"), "--yes")
+    assert (code, printed.splitlines()) == (0, ["removed: Schedule merges", "removed: Schedule two"])
 
 
 def test_a_file_in_the_watched_folder_is_applied_and_its_fault_is_shown_everywhere(api, refeed, uploads):
@@ -466,17 +549,20 @@ def test_a_file_in_the_watched_folder_is_applied_and_its_fault_is_shown_everywhe
 def test_pruning_removes_what_callers_applied_and_the_files_do_not_have_all_or_nothing(api, client, monkeypatch):
     for name in ("one", "two", "three"):
         assert put(api, MERGE.replace("merges", name)).status_code == 200
-    planned = client.post("/manifests:prune", json={"keep": ["two", "unknown"]}).json()
+    keep = MERGE.replace("merges", "two")
+    planned = plan(client, keep, prune="true").json()
     assert [(each["action"], each["name"]) for each in planned["plans"]] == [
+        ("none", "two"),
         ("remove", "one"),
         ("remove", "three"),
     ]
     assert len(client.get("/schedules").json()["schedules"]) == 4, "a plan removes nothing"
-    keep = {"keep": ["two"], "plan": planned["hash"]}
+    unplanned = put(api, keep, prune="true")
+    assert (unplanned.status_code, unplanned.json()["errors"][0]["pointer"]) == (422, "query:plan")
     put(api, MERGE.replace("merges", "one").replace("15 0", "16 0"))
-    answer = client.post("/manifests:prune", json=keep)
+    answer = put(api, keep, prune="true", plan=planned["hash"])
     assert (answer.status_code, answer.json()["code"]) == (412, "manifest_changed")
-    keep["plan"] = client.post("/manifests:prune", json={"keep": ["two"]}).json()["hash"]
+    hash_ = plan(client, keep, prune="true").json()["hash"]
     with monkeypatch.context() as patched:
         remove = JobStore.remove_manifest
         patched.setattr(
@@ -484,17 +570,17 @@ def test_pruning_removes_what_callers_applied_and_the_files_do_not_have_all_or_n
             "remove_manifest",
             lambda store, name, **given: _stumble(name) or remove(store, name, **given),
         )
-        answer = client.post("/manifests:prune", json=keep)
+        answer = put(api, keep, prune="true", plan=hash_)
     assert (answer.status_code, answer.json()["code"]) == (409, "update_in_progress")
     assert len(client.get("/schedules").json()["schedules"]) == 4, "one that can't be removed keeps all"
-    assert client.post("/manifests:prune", json=keep).status_code == 200
+    assert put(api, keep, prune="true", plan=hash_).status_code == 200
     names = {each["name"] for each in client.get("/schedules").json()["schedules"]}
     assert names == {"nightly-merge", "two"}, "what a setting made stays"
-    assert client.post("/manifests:prune", json={"keep": []}).status_code == 422, "no list at all is a mistake"
+    assert put(api, "", prune="true", plan=hash_).status_code == 422, "no manifest at all is a mistake"
 
 
-def _stumble(name: str) -> None:
-    if name == "three":
+def _stumble(name: str, wrong: str = "three") -> None:
+    if name == wrong:
         raise UpdateInProgressError("A rollout of it runs.")
 
 
@@ -511,7 +597,7 @@ def test_a_manifest_and_its_schedule_change_only_at_a_version_that_the_caller_na
         ("POST", "/schedules/merges:pause", ""),
         ("POST", "/schedules/merges:resume", ""),
         ("POST", "/schedules/merges:run", ""),
-        ("PUT", "/manifests/merges", changed),
+        ("POST", "/manifests:apply", changed),
         ("DELETE", "/manifests/merges", ""),
     ):
         refused = client.request(method, path, content=content, headers=stale)
@@ -519,9 +605,11 @@ def test_a_manifest_and_its_schedule_change_only_at_a_version_that_the_caller_na
     assert client.get("/schedules/merges").json() == paused.json()
     assert client.get("/schedules/merges").json()["runs"] == []
     newest = {"If-Match": paused.headers["ETag"]}
-    applied = client.put("/manifests/merges", content=changed, headers=newest).json()["manifest"]
+    several = client.post("/manifests:apply", content=f"{changed}---\n{changed}", headers=newest)
+    assert (several.status_code, several.json()["errors"][0]["pointer"]) == (422, "header:if-match")
+    applied = one(client.post("/manifests:apply", content=changed, headers=newest))["manifest"]
     assert client.delete("/manifests/merges", headers={"If-Match": applied["etag"]}).status_code == 200
-    free = client.put("/manifests/merges", content=MERGE, headers=newest)
+    free = client.post("/manifests:apply", content=MERGE, headers=newest)
     assert free.status_code == 412, "a name that is free is at no version"
 
 
@@ -530,8 +618,8 @@ def test_the_terminal_prunes_after_it_has_shown_what_and_asked(api, refeed, tmp_
         (tmp_path / f"{name}.yaml").write_text(MERGE.replace("merges", name))
     assert refeed("apply", "-f", str(tmp_path))[0] == 0
     (tmp_path / "two.yaml").unlink()
-    assert "remove" not in refeed("plan", "-f", str(tmp_path))[1]
-    code, printed, _ = refeed("plan", "-f", str(tmp_path), "--prune")
+    assert "remove" not in refeed("diff", "-f", str(tmp_path))[1]
+    code, printed, _ = refeed("diff", "-f", str(tmp_path), "--prune")
     assert (code, "remove: Schedule two" in printed) == (0, True)
     plan = printed.split("\nplan ")[1].strip()
     with monkeypatch.context() as patched:

@@ -68,13 +68,13 @@ def run(api: Any) -> None:
 
 def put(api: Any, text: str = TEXT, token: str | None = None) -> Any:
     with api.client(token) as client:
-        return client.put("/manifests/faster", content=text.encode())
+        return client.post("/manifests:apply", content=text.encode())
 
 
 def begin(api: Any) -> dict[str, Any]:
     answer = put(api)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()["update"]
+    found: dict[str, Any] = answer.json()["plans"][0]["update"]
     return found
 
 
@@ -86,7 +86,8 @@ def advance(api: Any, rollout_id: str, *states: UpdateState, **given: Any) -> No
 
 def test_a_rollout_is_planned_applied_carried_out_cancelled_and_shown(api: Any) -> None:
     with api.client() as client:
-        planned = client.post("/manifests/faster:plan", content=TEXT).json()
+        wanted = {"validate_only": "true"}
+        (planned,) = client.post("/manifests:apply", content=TEXT, params=wanted).json()["plans"]
         assert (planned["kind"], planned["action"], planned["note"]) == ("Rollout", "create", None)
         made = begin(api)
         job = f"/jobs/{made['id']}"
@@ -98,15 +99,15 @@ def test_a_rollout_is_planned_applied_carried_out_cancelled_and_shown(api: Any) 
         assert (made["validate_seconds"], made["thresholds"]["lag_factor"]) == (3600, 2.0)
         for call in (
             client.delete("/manifests/faster"),
-            client.put("/manifests/faster", content=TEXT + "description: other\n"),
+            client.post("/manifests:apply", content=TEXT + "description: other\n"),
             client.patch("/streams/backup", json={"options": {"batch_seconds": 2}}),
             client.post("/streams/backup:update", json={"options": {"slots": 8}}),
         ):
             assert (call.status_code, call.json()["code"]) == (409, "update_in_progress"), call.text
         advance(api, made["id"], UpdateState.MEASURING, UpdateState.STOPPING)
-        again = put(api).json()
-        assert again["plan"]["action"] == "none"
-        assert made["id"] in again["plan"]["note"]
+        (again,) = put(api).json()["plans"]
+        assert again["action"] == "none"
+        assert made["id"] in again["note"]
         cancelled = client.post(f"{job}:cancel")
         assert (cancelled.status_code, cancelled.json()["unwanted_by"]) == (200, "local")
         assert cancelled.json()["state"] == "STOPPING"
@@ -153,7 +154,7 @@ def test_who_may_apply_and_steer_rollouts(start_api: Callable[..., Any]) -> None
     api.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
     run(api)
     may = api.make_key(ROLLOUTS_APPLY, name="deployer")
-    made = put(api, token=may).json()["update"]
+    made = put(api, token=may).json()["plans"][0]["update"]
     assert made["created_by"] == "key:deployer"
     for scope, name in ((READ, "reader"), (SCHEDULES_APPLY, "planner"), (STREAMS_OPERATE, "operator")):
         key = api.make_key(scope, name=name)
@@ -167,8 +168,8 @@ def test_who_may_apply_and_steer_rollouts(start_api: Callable[..., Any]) -> None
         assert client.get("/jobs", params={"kind": "restore"}).status_code == 403
         assert client.post(f"/jobs/{made['id']}:cancel").status_code == 200
         schedule = b"kind: Schedule\nname: merges\ncron: 15 0 * * *\njob: {kind: merge}\n"
-        assert client.put("/manifests/merges", content=schedule).status_code == 403
-    assert {"applyManifest", "cancelJob"} <= {line.action for line in api.audit()}
+        assert client.post("/manifests:apply", content=schedule).status_code == 403
+    assert {"applyManifests", "cancelJob"} <= {line.action for line in api.audit()}
 
 
 def test_the_terminal_applies_shows_lists_reverses_and_cancels(api: Any, refeed: Refeed, tmp_path: Path) -> None:
@@ -177,7 +178,7 @@ def test_the_terminal_applies_shows_lists_reverses_and_cancels(api: Any, refeed:
     printed = refeed("apply", "-f", str(file))[1]
     (made,) = api.store.list_updates()
     assert ("create: Rollout faster" in printed, f"{made.id} is CHECKING" in printed) == (True, True)
-    assert f"{made.id} is" in refeed("plan", "-f", str(file))[1]
+    assert f"{made.id} is" in refeed("diff", "-f", str(file))[1]
     code, printed, _ = refeed("describe", made.id)
     assert (code, f"{made.id} of backup" in printed, "faster, version " in printed) == (0, True, True)
     assert "slots becomes 4" in printed

@@ -38,8 +38,8 @@ SCHEDULE = 'kind: Schedule\nname: yearly\ncron: "0 0 1 1 *"\njob: {kind: merge}\
 def api(served: Any) -> Any:
     """An API whose manifests are three templates and a schedule."""
     with served.client() as client:
-        for name, text in {"replay": REPLAY, "shop": STREAM, "nightly": MERGE, "yearly": SCHEDULE}.items():
-            assert client.put(f"/manifests/{name}", content=text.encode()).status_code == 200
+        text = f"{REPLAY}---\n{STREAM}---\n{MERGE}---\n{SCHEDULE}"
+        assert client.post("/manifests:apply", content=text).status_code == 200
     return served
 
 

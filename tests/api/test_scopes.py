@@ -37,7 +37,6 @@ BODIES = {
     "updateStream": {"options": {"slots": 2}},
     "rollBackStream": {"snapshot": "ss_01K0ABCDEFGHJKMNPQRSTVWXYZ"},
     "launchTemplate": {"parameters": {}},
-    "pruneManifests": {"keep": ["x"]},
 }
 MERGE = {"source": None, "since": None, "dry_run": False, "sources": ["orders"]}
 # Which of the scopes they need depends on what is there: the change, the template, a dry run.
@@ -71,7 +70,9 @@ def call(client: Any, method: str, path: str, operation: dict[str, Any], prefix:
         if each["in"] == "query" and each["required"]
     }
     body: dict[str, Any] = {}
-    if operation["operationId"] in {"applyManifest", "planManifest"}:
+    if operation["operationId"] == "applyManifests":
+        # With it, who may read may call it too.
+        given["validate_only"] = "true"
         body = {"content": SCHEDULE, "headers": {"Content-Type": "application/yaml"}}
     elif "requestBody" in operation:
         body = {"json": BODIES.get(operation["operationId"], {})}

@@ -108,7 +108,7 @@ def apply_schedule(yard: Yard) -> str:
         "job": {"kind": "snapshot", "request": {"stream": "backup"}},
     }
     with yard.api.client(yard.key) as client:
-        client.put("/manifests/yearly", content=json.dumps(manifest)).raise_for_status()
+        client.post("/manifests:apply", content=json.dumps(manifest)).raise_for_status()
     return "yearly"
 
 

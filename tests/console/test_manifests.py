@@ -90,14 +90,27 @@ def test_a_manifest_is_planned_then_applied_and_changed_from_its_page(yard: Yard
     assert "<code>/cron</code> &#34;15 0 1 1 *&#34; &rarr; &#34;30 0 1 1 *&#34;" in history
 
 
+def test_several_manifests_of_one_text_are_planned_and_applied_together(yard: Yard, browser: httpx.Client) -> None:
+    path = "/console/manifests:apply"
+    both = [{**SCHEDULE, "name": "first"}, {**SCHEDULE, "name": "second"}]
+    wrong = json.dumps([*both, {**SCHEDULE, "name": "nightly-merge"}])
+    assert "belongs to REFEED_MERGE_AT" in send(browser, path, do="plan", document=wrong).text
+    planned = send(browser, path, do="plan", document=json.dumps(both))
+    for said in ("The schedule first would be created", "The schedule second would be", ">Apply 2 manifests<"):
+        assert said in planned.text
+    applied = send(browser, path, document=json.dumps(both), plan=hidden(planned, "plan"))
+    assert applied.headers.get("location") == "/console/manifests", applied.text[-2000:]
+    assert browser.get("/console/manifests/second").status_code == 200
+
+
 @pytest.mark.parametrize(
     ("document", "said"),
     [
         ("a: [", "line 1, column"),
-        ("kind: Schedule", "The manifest has no name."),
-        ("[1]", "The manifest has no name."),
+        ("kind: Schedule", "name: Field required."),
+        ("[1]", "line 1, column 2: It: Input should be an object."),
         ("kind: Schedule\nname: x\ncrom: 1", "line 3, column 1"),
-        ("", "The manifest has no name."),
+        ("", "The text contains no manifest."),
     ],
 )
 def test_every_fault_of_a_text_is_said_and_the_text_stays(browser: httpx.Client, document: str, said: str) -> None:
@@ -108,17 +121,17 @@ def test_every_fault_of_a_text_is_said_and_the_text_stays(browser: httpx.Client,
 
 def test_a_removal_says_what_it_does_asks_for_the_name_and_is_bound_to_its_page(yard, browser) -> None:
     with yard.api.client(yard.key) as client:
-        client.put("/manifests/gone", content=json.dumps({**SCHEDULE, "name": "gone"})).raise_for_status()
+        client.post("/manifests:apply", content=json.dumps({**SCHEDULE, "name": "gone"})).raise_for_status()
     path = "/console/manifests/gone/remove"
     page = browser.get(path)
     assert "The schedule starts no more jobs. Running jobs continue." in page.text
-    plan = hidden(page, "plan")
-    assert send(browser, path, plan=plan, typed="yearly").status_code == 422
+    etag = hidden(page, "etag")
+    assert send(browser, path, etag=etag, typed="yearly").status_code == 422
     with yard.api.client(yard.key) as client:
         other = json.dumps({**SCHEDULE, "name": "gone", "cron": "0 1 1 1 *"})
-        client.put("/manifests/gone", content=other).raise_for_status()
-    assert send(browser, path, plan=plan, typed="gone").status_code == 412
-    removed = send(browser, path, plan=hidden(browser.get(path), "plan"), typed="gone")
+        client.post("/manifests:apply", content=other).raise_for_status()
+    assert send(browser, path, etag=etag, typed="gone").status_code == 412
+    removed = send(browser, path, etag=hidden(browser.get(path), "etag"), typed="gone")
     assert removed.headers.get("location") == "/console/manifests", removed.text
     assert browser.get("/console/manifests/gone").status_code == 404
 
@@ -128,7 +141,7 @@ def test_a_template_is_launched_from_a_form_of_its_parameters(yard: Yard, browse
     (yard.api.home / "registry").mkdir(exist_ok=True)
     (yard.api.home / "registry" / "sources.yaml").write_bytes(registry)
     with yard.api.client(yard.key) as client:
-        client.put("/manifests/again", content=json.dumps(TEMPLATE)).raise_for_status()
+        client.post("/manifests:apply", content=json.dumps(TEMPLATE)).raise_for_status()
     assert "/console/manifests/again/launch" in browser.get("/console/manifests/again").text
     path = "/console/manifests/again/launch"
     page = browser.get(path)
@@ -153,7 +166,7 @@ def test_a_template_is_launched_from_a_form_of_its_parameters(yard: Yard, browse
 
 def test_what_is_no_template_is_not_launched(yard: Yard, browser: httpx.Client) -> None:
     with yard.api.client(yard.key) as client:
-        client.put("/manifests/other", content=json.dumps({**SCHEDULE, "name": "other"})).raise_for_status()
+        client.post("/manifests:apply", content=json.dumps({**SCHEDULE, "name": "other"})).raise_for_status()
     page = browser.get("/console/manifests/other/launch")
     assert "other is a Schedule, and only a template can be launched." in page.text
     assert 'name="form_token"' not in page.text.split("<main")[1]
@@ -161,7 +174,7 @@ def test_what_is_no_template_is_not_launched(yard: Yard, browser: httpx.Client) 
 
 def test_who_may_only_look_is_told_which_scope_a_change_needs(yard: Yard) -> None:
     with yard.api.client(yard.key) as client:
-        client.put("/manifests/seen", content=json.dumps({**SCHEDULE, "name": "seen"})).raise_for_status()
+        client.post("/manifests:apply", content=json.dumps({**SCHEDULE, "name": "seen"})).raise_for_status()
     with open_client(yard) as client:
         sign_in(client, yard.api.make_key(READ, name="reader"))
         page = client.get("/console/manifests/seen").text

@@ -223,7 +223,7 @@ def test_who_may_only_operate_streams_takes_no_rollout_back(yard: Yard, verb: st
 
 def test_the_same_content_again_says_what_became_of_it(yard: Yard) -> None:
     def note(text: str = TEXT) -> str | None:
-        return yard.manifests.plan("faster", text.encode(), principal=ANN).note
+        return yard.manifests.apply_all(text.encode(), principal=ANN, validate_only=True).plans[0].note
 
     assert note() is None
     made = yard.apply()

@@ -222,7 +222,7 @@ def test_a_schedule_is_changed_and_removed_while_its_rollout_goes_on_to_its_end(
     slots.schedule()
     slots.be_due()
     slots.schedule(PAUSED)
-    again = slots.manifests.plan("faster", PAUSED.encode(), principal=ANN)
+    (again,) = slots.manifests.apply_all(PAUSED.encode(), principal=ANN, validate_only=True).plans
     assert (again.action, again.note) == ("none", None), "a schedule tries its rollout again at its next slot"
     slots.manifests.remove("faster", principal=ANN)
     run = slots.end(*TO_WATCH, UpdateState.STABLE)
