@@ -26,6 +26,7 @@ ZONES: Final = (
     "Australia/Sydney",
 )
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_QUARTER: Final = 100 * _DAY
 _KILO: Final = 1000.0
 _TEN: Final = 10
 _GOOD: Final = frozenset({"RUNNING", "SUCCEEDED", "complete", "done", "COMPLETED", "STABLE", "ACTIVE", "merged"})
@@ -137,6 +138,41 @@ def show_time(value: str | datetime | None, zone: tzinfo) -> Markup:
         return UNKNOWN
     moment = parse_time(value) if isinstance(value, str) else value
     return Markup('<time datetime="{}">{}</time>').format(render_utc(moment), plain_time(moment, zone))
+
+
+def show_age(value: str | datetime | None, zone: tzinfo, now: datetime) -> Markup:
+    """Return how long ago a time was, or in how long it is; its title is the exact time, and so is an old one.
+
+    Example:
+        >>> now = datetime(2026, 1, 3, 4, 5, tzinfo=UTC)
+        >>> print(show_age("2026-01-03T03:00:00Z", UTC, now))
+        <time datetime="2026-01-03T03:00:00Z" title="2026-01-03 03:00:00 +00:00">1 h 5 min ago</time>
+    """
+    if value is None:
+        return UNKNOWN
+    moment = parse_time(value) if isinstance(value, str) else value
+    written = Markup('<time datetime="{}" title="{}">{}</time>')
+    age = say_age((now - moment).total_seconds()) or f"{moment.astimezone(zone):%Y-%m-%d}"
+    return written.format(render_utc(moment), plain_time(moment, zone), age)
+
+
+def say_age(seconds: float) -> str:
+    """Return an age in words, of a time to come a negative one; nothing of what is more than a quarter away.
+
+    Example:
+        >>> say_age(20), say_age(150), say_age(-7500), say_age(200000), say_age(-20), say_age(9e6)
+        ('just now', '2 min ago', 'in 2 h 5 min', '2 d ago', 'in less than 1 min', '')
+    """
+    size = int(abs(seconds))
+    if size < _MINUTE:
+        return "just now" if seconds >= 0 else "in less than 1 min"
+    if size > _QUARTER:
+        return ""
+    if size < _HOUR:
+        said = f"{size // _MINUTE} min"
+    else:
+        said = f"{size // _DAY} d" if size >= _DAY else f"{size // _HOUR} h {size % _HOUR // _MINUTE} min"
+    return f"{said} ago" if seconds >= 0 else f"in {said}"
 
 
 def plain_time(value: str | datetime, zone: tzinfo) -> str:
@@ -254,7 +290,8 @@ def _environment() -> Environment:
         badge=render_badge,
         field_name=name_field,
         value=_value_in_page,
-        time=_time_in_page,
+        time=_age_in_page,
+        exact=_time_in_page,
         plain_time=_plain_time_in_page,
         zoned=_zoned_in_page,
     )
@@ -270,6 +307,14 @@ def _environment() -> Environment:
 @pass_context
 def _time_in_page(context: Context, value: str | datetime | None) -> Markup:
     return show_time(value, context["visit"].zone)
+
+
+@pass_context
+def _age_in_page(context: Context, value: str | datetime | None) -> Markup:
+    """Return an age; on a page that is not kept up to date, where it would soon be wrong, the time itself."""
+    if getattr(context.get("page"), "every_seconds", None) is None:
+        return show_time(value, context["visit"].zone)
+    return show_age(value, context["visit"].zone, datetime.now(UTC))
 
 
 @pass_context

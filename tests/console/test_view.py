@@ -1,12 +1,16 @@
+import re
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+import httpx
 import pytest
 
 from console.guard import own_path
 from console.topic import draw_histogram, find_range
-from console.view import UNKNOWN, make_url, parse_zone, render_number, render_seconds, show_time
+from console.view import UNKNOWN, make_url, parse_zone, render_number, render_seconds, show_age, show_time
 from model.errors import RequestRefusedError
+from tests.console.past import run_backfill
+from tests.console.yard import Yard
 
 
 @pytest.mark.parametrize("render", [render_number, render_seconds])
@@ -18,6 +22,22 @@ def test_what_nobody_knows_is_never_zero(render) -> None:
 def test_a_time_has_its_offset_and_holds_utc() -> None:
     found = str(show_time("2026-07-01T03:00:00.5Z", ZoneInfo("Europe/Stockholm")))
     assert found == '<time datetime="2026-07-01T03:00:00.500000Z">2026-07-01 05:00:00 +02:00</time>'
+
+
+def test_an_age_has_the_exact_time_as_its_title_and_an_old_one_is_a_date() -> None:
+    now, zone = datetime(2026, 7, 1, 3, 10, tzinfo=UTC), ZoneInfo("Europe/Stockholm")
+    said = {at: str(show_age(at, zone, now)) for at in ("2026-07-01T03:00:00Z", "2026-01-01T00:00:00Z")}
+    exact = '<time datetime="2026-07-01T03:00:00Z" title="2026-07-01 05:00:00 +02:00">10 min ago</time>'
+    assert said["2026-07-01T03:00:00Z"] == exact
+    assert said["2026-01-01T00:00:00Z"].endswith('title="2026-01-01 01:00:00 +01:00">2026-01-01</time>')
+    assert show_age(None, zone, now) == UNKNOWN
+
+
+def test_a_page_that_is_not_kept_up_to_date_has_the_times_themselves(yard: Yard, browser: httpx.Client) -> None:
+    listed = browser.get("/console/jobs").text
+    assert re.search(r'data-label="Created"><time datetime="\S+" title="[^"]+">just now</time>', listed), listed
+    letters = browser.get(f"/console/jobs/{run_backfill(yard)}/dead-letters").text
+    assert re.search(r'data-label="Failed"><time datetime="\S+">\d{4}-', letters), letters
 
 
 @pytest.mark.parametrize("name", ["Nowhere/Atlantis", "../../etc/passwd", "Europe", "a" * 300])
