@@ -74,9 +74,11 @@ class SnapshotTaker:
         """
         snapshot = self._store.get_snapshot(run.job.request["snapshot_id"])
         files = self._files.folder(snapshot.stream).folder(f"{snapshot.id}.{secrets.token_hex(4)}")
-        is_again = run.job.memory.get("place") is not None
-        run.note({"place": SnapshotPlace(self._host, str(files))})
-        if is_again:
+        before = run.job.memory.get("place")
+        left = [] if before is None or self.is_here(SnapshotPlace(**before)) else [before]
+        left += run.job.memory.get("left", [])
+        run.note({"place": SnapshotPlace(self._host, str(files)), "left": left})
+        if before is not None:
             self._remove(snapshot, snapshot.id)
         try:
             run.note({"made": self._make(snapshot, files, state, pause)})
@@ -98,6 +100,18 @@ class SnapshotTaker:
         """
         if snapshot.place is not None:
             self._remove(snapshot, snapshot.id)
+
+    def remove_files(self, stream: str, name: str) -> None:
+        """Delete the files of the run whose folder is ``name``; with a snapshot's id those of each of its runs.
+
+        Raises:
+            RefeedError: the storage does not answer.
+        """
+        files = self._files.folder(stream)
+        for folder in files.list():
+            if folder == name or folder.startswith(f"{name}."):
+                files.take_away(folder, lambda: False)
+        files.sweep()
 
     def is_here(self, place: SnapshotPlace | None) -> bool:
         """Whether this machine reaches the files of a snapshot, if there are any."""
@@ -176,11 +190,7 @@ class SnapshotTaker:
                 for found in pubsub.list_snapshots():
                     if found.id.startswith(source_snapshot_id(name, "")):
                         pubsub.delete_snapshot(found.id)
-        files = self._files.folder(snapshot.stream)
-        for folder in files.list():
-            if folder == name or folder.startswith(f"{name}."):
-                files.take_away(folder, lambda: False)
-        files.sweep()
+        self.remove_files(snapshot.stream, name)
 
 
 def find_subscriptions(pubsub: PubSub, kind: str, state: Path) -> list[str]:

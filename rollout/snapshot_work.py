@@ -180,12 +180,17 @@ def snapshot_kind(
 def deletion_kind(store: JobStore, taker: SnapshotTaker) -> StepKind[StreamSite]:
     """Return the kind of job that deletes a snapshot: its files and Pub/Sub snapshots first, its record last.
 
-    Of a FAILED one it deletes what is left, and the record stays.
+    Of a FAILED one it deletes what is left, and the record stays. What a run left on another machine has a job of
+    its own, which deletes nothing else.
     """
 
     def delete(run: StepRun[StreamSite]) -> Done:
-        with suppress(StreamSnapshotNotFoundError):
-            taker.remove(store.get_snapshot(run.job.request["snapshot_id"]))
+        request = run.job.request
+        if "run" in request:
+            taker.remove_files(request["stream"], request["run"])
+        else:
+            with suppress(StreamSnapshotNotFoundError):
+                taker.remove(store.get_snapshot(request["snapshot_id"]))
         return Done()
 
     # Whatever keeps it from its files, such as a bucket's rights, is mended by people within days.

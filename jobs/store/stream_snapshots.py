@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -180,6 +181,7 @@ class StreamSnapshots:
             now = self._database.now(connection)
             found = _SNAPSHOTS.get(connection, job.request["snapshot_id"], for_update=True)
             place = job.memory.get("place")
+            _begin_deletions_of_runs(connection, job, now)
             if job.error is None:
                 made = dict(job.memory["made"])
                 made["taken_at"] = datetime.fromisoformat(made["taken_at"])
@@ -210,7 +212,9 @@ class StreamSnapshots:
                     error = FaultRecord(
                         StreamStateError.code, f"{snapshot_id} was deleted before it was complete."
                     )
-                    changes["place"] = fail_job(connection, job.id, error, now).memory.get("place")
+                    failed = fail_job(connection, job.id, error, now)
+                    changes["place"] = failed.memory.get("place")
+                    _begin_deletions_of_runs(connection, failed, now)
             _SNAPSHOTS.get(connection, snapshot_id, for_update=True)
             # Looked for now: from here on no restore of another stream to it begins.
             for job in find_active_jobs(connection, RESTORE):
@@ -231,6 +235,8 @@ class StreamSnapshots:
 
     def end_deletion(self, job: Job) -> None:
         """Forget a DELETING snapshot of which nothing is left, or note why something is; a FAILED one is kept."""
+        if "run" in job.request:
+            return
         with self._database.write() as connection:
             found = _SNAPSHOTS.get(connection, job.request["snapshot_id"], for_update=True)
             if found.state is SnapshotState.DELETING and job.error is None:
@@ -326,19 +332,25 @@ def _begin_deletion(connection: Connection, snapshot: SnapshotRecord, *, actor: 
     is_nothing = snapshot.state is SnapshotState.FAILED and snapshot.place is None
     if is_nothing or find_active_jobs(connection, DELETION, subject):
         return
+    place = None if snapshot.place is None else to_plain(snapshot.place)
+    request = {"stream": snapshot.stream, "snapshot_id": snapshot.id, "place": place}
+    _insert_deletion(connection, subject, request, actor=actor, now=now)
+
+
+def _begin_deletions_of_runs(connection: Connection, job: Job, now: datetime) -> None:
+    """Have deleted what runs of a job left on other machines, each by an agent that is there."""
+    for place in job.memory.get("left", ()):
+        run = PurePosixPath(place["location"]).name
+        request = {name: job.request[name] for name in ("stream", "snapshot_id")}
+        request |= {"place": place, "run": run}
+        _insert_deletion(connection, snapshot_subject(run), request, actor="agent", now=now)
+
+
+def _insert_deletion(
+    connection: Connection, subject: str, request: dict[str, Any], *, actor: str, now: datetime
+) -> None:
     begin_job(
-        connection,
-        now,
-        kind=DELETION,
-        prefix="dl",
-        subject=subject,
-        step="delete",
-        request={
-            "stream": snapshot.stream,
-            "snapshot_id": snapshot.id,
-            "place": None if snapshot.place is None else to_plain(snapshot.place),
-        },
-        actor=actor,
+        connection, now, kind=DELETION, prefix="dl", subject=subject, step="delete", request=request, actor=actor
     )
 
 

@@ -22,7 +22,7 @@ from model.errors import (
 from model.message import backup_subscription_id
 from model.stream_snapshot import SnapshotPlace, SnapshotReason, SnapshotRecord, SnapshotState
 from model.stream_update import UpdateRequest, UpdateState
-from rollout.snapshot_taker import find_surplus, is_overdue
+from rollout.snapshot_taker import SnapshotTaker, find_surplus, is_overdue
 from streams.snapshot import read_manifest
 from tests.worlds.snapshots import BROKEN, Bench, KilledError, server
 from tests.worlds.update_jobs import advance_update
@@ -129,6 +129,34 @@ def test_a_try_that_a_crash_ended_is_cleared_away_before_the_next(bench: Bench) 
     assert made.state is SnapshotState.COMPLETED
     assert len(bench.sources()) == 2
     assert bench.folders() == [Path(made.place.location).name]
+
+
+@pytest.mark.parametrize("ends", ["kept", "deleted", "deleted before it was made"])
+def test_what_a_try_left_on_another_machine_is_deleted_there(bench: Bench, ends: str, tmp_path: Path) -> None:
+    asked, here = bench.ask(), bench.taker
+    with patch.object(DiskFiles, "complete", side_effect=KilledError), pytest.raises(KilledError):
+        bench.take(asked)
+    assert len(bench.folders()) == 1
+    files = DiskFiles(tmp_path / "elsewhere")
+    bench.taker = there = SnapshotTaker(bench.store, open_pubsub=bench.open_pubsub, files=files, host="there")
+    if ends == "deleted before it was made":
+        with patch.object(DiskFiles, "complete", side_effect=KilledError), pytest.raises(KilledError):
+            bench.take(asked)
+    else:
+        made = bench.take(asked)
+    if ends != "kept":
+        bench.store.delete_snapshot(asked.id)
+    for taker in (there, here):
+        bench.taker = taker
+        for job in bench.store.list_step_jobs([DELETION]):
+            if taker.is_here(SnapshotPlace(**job.request["place"])):
+                bench.carry_out(job)
+    assert bench.store.list_step_jobs([DELETION]) == []
+    assert bench.folders() == []
+    is_kept = ends == "kept"
+    assert bench.store.list_snapshots() == ([made] if is_kept else [])
+    assert len(files.folder("backup").list()) == is_kept
+    assert len(bench.sources()) == (2 if is_kept else 0)
 
 
 def test_a_snapshot_is_deleted_with_its_files_and_its_source(bench: Bench) -> None:
