@@ -215,7 +215,7 @@ class StreamCommitter:
         self._totals["commits"] += len(tables)
         self._work.count(self._totals, batch.outputs, parts)
         if tables:
-            self._compactor.touch(tables)
+            self._compactor.touch({name: len(found) for name, found in tables.items()})
 
     def _prepare(self, batch: Batch) -> None:
         """Take the batch's tables: their ids are known then, and its attempt is newer than each of theirs.

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 import structlog
@@ -14,27 +15,38 @@ _log = structlog.get_logger(__name__)
 
 _COMPACT_AT_FILES: Final = 64
 _COMPACT_EVERY_SECONDS: Final = 30.0
+# To look at a table costs an open: one of 300 tables that gets a file in ten seconds is not worth it.
+_LOOK_AT_FILES: Final = 16
 
 
 class Compactor:
-    """Compacts the tables of a stream that were committed to, every half a minute at most."""
+    """Compacts the tables of a stream that got enough new files since the last look, every half a minute at most.
+
+    The first look at a table comes with its first new file: nobody knows what an earlier stream left there.
+    """
 
     def __init__(self, targets: Targets) -> None:
         self._targets = targets
         self._thread: threading.Thread | None = None
         self._compacted_at = time.monotonic()
-        self._touched: set[str] = set()
+        self._new_files: Counter[str] = Counter()
+        self._seen: set[str] = set()
 
-    def touch(self, names: Iterable[str]) -> None:
-        """Remember tables that have new files, and begin to compact when it is time for it."""
-        self._touched.update(names)
+    def touch(self, new_files: Mapping[str, int]) -> None:
+        """Remember how many new files tables have, and begin to compact when it is time for it."""
+        self._new_files.update(new_files)
         now = time.monotonic()
         is_running = self._thread is not None and self._thread.is_alive()
         if is_running or now - self._compacted_at < _COMPACT_EVERY_SECONDS:
             return
         self._compacted_at = now
-        touched, self._touched = sorted(self._touched), set()
-        self._thread = threading.Thread(target=self._compact, args=(touched,), name="compact", daemon=True)
+        due = [
+            name for name, files in self._new_files.items() if files >= _LOOK_AT_FILES or name not in self._seen
+        ]
+        self._seen.update(due)
+        for name in due:
+            del self._new_files[name]
+        self._thread = threading.Thread(target=self._compact, args=(sorted(due),), name="compact", daemon=True)
         self._thread.start()
 
     def _compact(self, names: list[str]) -> None:
