@@ -14,7 +14,6 @@ from api.stream_jobs import collect_jobs
 from backfill.steer.service import BackfillService
 from inventory.service import Inventory
 from jobs.collection import JobCollection
-from jobs.reader import JobView
 from model.errors import JobChangedError, ManifestChangedError, RefeedError, StreamChangedError
 from model.principal import Principal
 from rollout.checking import CheckService
@@ -163,12 +162,6 @@ def problems(**meanings: str) -> dict[int | str, dict[str, Any]]:
 def versioned(**meanings: str) -> dict[int | str, dict[str, Any]]:
     """Return OpenAPI's responses of a route that answers a resource with its version, or a problem."""
     return {200: {"headers": _ETAG_HEADER}, **problems(**meanings)}
-
-
-def shown(found: JobView, response: Response) -> dict[str, Any]:
-    """Return the job as the answer's body, its version as the answer's ETag."""
-    response.headers["ETag"] = found.etag
-    return found.to_json()
 
 
 def point_to(location: str, response: Response) -> None:

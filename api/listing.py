@@ -7,11 +7,12 @@ from fastapi import Query
 from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
 
 from api.schemas import Since
-from api.schemas_jobs import JobKindName
+from api.schemas_jobs import JobKindName, job_json
 from jobs.listing import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, ListRequest
 from jobs.reader import JobView
 from jobs.store import JobFilter
 from jobs.store.step_jobs import stream_subject
+from model.errors import JobUnreadableError
 from model.job import JobState
 from model.label import is_label
 from model.stream_update import UpdateState
@@ -115,9 +116,17 @@ class KindListParameters(BaseModel):
         )
         return ListRequest(self.page_size, self.page_token, self.order_by, where)
 
-    def select(self, jobs: Sequence[JobView]) -> list[dict[str, Any]]:
-        """Return those of a page's jobs that are shown in a wanted state: the store knows no states of updates."""
-        shown, wanted = [job.to_json() for job in jobs], {*self.state}
+    def select(self, jobs: Sequence[JobView], unreadable: list[str]) -> list[dict[str, Any]]:
+        """Return those of a page's jobs that are shown in a wanted state: the store knows no states of updates.
+
+        The ids of jobs with values that no answer can have are added to ``unreadable``.
+        """
+        shown, wanted = [], {*self.state}
+        for job in jobs:
+            try:
+                shown.append(job_json(job))
+            except JobUnreadableError as exc:
+                unreadable.append(exc.details["id"])
         if wanted <= _JOB_STATES:
             return shown
         return [job for job in shown if {job["state"], *_job_states(job["state"])} & wanted]

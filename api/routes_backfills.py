@@ -19,7 +19,6 @@ from api.answers import (
     SlowCalls,
     point_to,
     problems,
-    shown,
     versioned,
 )
 from api.listing import LIST_INVALID, KindListParameters
@@ -28,7 +27,7 @@ from api.schemas_backfills import (
     PlanOut,
     StoredPlanOut,
 )
-from api.schemas_jobs import BackfillPage
+from api.schemas_jobs import BackfillPage, shown
 from backfill.plan.create import BackfillCreate
 from backfill.steer.kind import BACKFILL
 
@@ -145,7 +144,7 @@ def _render_read(plan: Mapping[str, Any]) -> str:
 def list_backfills(jobs: Jobs, caller: Caller, parameters: Annotated[KindListParameters, Query()]) -> Any:
     """List backfills, as `GET /jobs` does. By default the newest is first."""
     found, unreadable, token = jobs.list_jobs(parameters.request([BACKFILL.name]), principal=caller)
-    return {"backfills": parameters.select(found), "unreadable": unreadable, "next_page_token": token}
+    return {"backfills": parameters.select(found, unreadable), "unreadable": unreadable, "next_page_token": token}
 
 
 @router.get(

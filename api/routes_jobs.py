@@ -18,13 +18,12 @@ from api.answers import (
     Stopping,
     Streams,
     problems,
-    shown,
     versioned,
 )
 from api.listing import LIST_INVALID, JobListParameters
 from api.schemas_backfills import BackfillChange, BackfillRetry
 from api.schemas_changes import ChangeReject
-from api.schemas_jobs import JobOut, JobPage
+from api.schemas_jobs import JobOut, JobPage, shown
 from api.watching import (
     LOG_ANSWER,
     WATCH_ANSWER,
@@ -115,7 +114,7 @@ def list_jobs(
         streams.get(parameters.stream, principal=caller)
     wanted = parameters.request(parameters.kind, parameters.stream)
     found, unreadable, token = jobs.list_jobs(wanted, principal=caller)
-    return {"jobs": parameters.select(found), "unreadable": unreadable, "next_page_token": token}
+    return {"jobs": parameters.select(found, unreadable), "unreadable": unreadable, "next_page_token": token}
 
 
 @router.get(

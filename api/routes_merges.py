@@ -5,8 +5,9 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Response, status
 
-from api.answers import CREATED_HEADERS, Caller, IdempotencyKey, point_to, problems, service_of, shown
+from api.answers import CREATED_HEADERS, Caller, IdempotencyKey, point_to, problems, service_of
 from api.schemas import Since
+from api.schemas_jobs import shown
 from api.schemas_merges import MergeAudits, MergeOut
 from reporting.request import MergeCreate
 from reporting.service import MergeService

@@ -3,13 +3,15 @@
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from fastapi import Response
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from api.schemas_backfills import BackfillOut
 from api.schemas_changes import ChangeOut
 from api.schemas_merges import MergeError, MergeOut
 from api.schemas_snapshots import RollbackOut
 from api.schemas_updates import UpdateOut
+from jobs.reader import JobView, unreadable
 from model.job import JobState
 
 JobKindName = Literal["backfill", "merge", "compaction", "update", "restore", "change"]
@@ -58,6 +60,26 @@ AnyJobOut = BackfillOut | MergeOut | CompactionOut | UpdateOut | RollbackOut | C
 
 class JobOut(RootModel[Annotated[AnyJobOut, Field(discriminator="kind")]]):
     """One job. `kind` says which fields it has."""
+
+
+def job_json(found: JobView) -> dict[str, Any]:
+    """Return a job in the API's shape.
+
+    Raises:
+        JobUnreadableError: a value that another release wrote is none of this shape.
+    """
+    shown = found.to_json()
+    try:
+        JobOut.model_validate(shown)
+    except ValidationError as exc:
+        raise unreadable(found.id) from exc
+    return shown
+
+
+def shown(found: JobView, response: Response) -> dict[str, Any]:
+    """Return the job as the answer's body, its version as the answer's ETag; raises as :func:`job_json`."""
+    response.headers["ETag"] = found.etag
+    return job_json(found)
 
 
 class _Page(BaseModel):

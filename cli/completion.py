@@ -8,6 +8,7 @@ from typing import Any, Final
 import typer
 
 from cli.api import open_api
+from cli.invocation import use_home
 
 # Who presses TAB waits for it, and reads what comes.
 _SECONDS: Final = 1.0
@@ -16,14 +17,14 @@ _MOST: Final = 50
 
 def complete_object(context: typer.Context, incomplete: str) -> list[str]:
     """Return KIND/NAME and ids that begin so, of kinds that have the command's verb."""
-    return _within_a_second(lambda: _objects(str(context.info_name), incomplete))
+    return _within_a_second(context, lambda: _objects(str(context.info_name), incomplete))
 
 
 def name_argument(kind_name: str, what: str = "name", metavar: str = "NAME") -> Any:
     """Return the argument of a command that names an object of one kind only, without the kind."""
 
-    def complete(incomplete: str) -> list[str]:
-        return _within_a_second(lambda: _names(kind_name, incomplete))
+    def complete(context: typer.Context, incomplete: str) -> list[str]:
+        return _within_a_second(context, lambda: _names(kind_name, incomplete))
 
     said = f"The {kind_name}'s {what}."
     return typer.Argument(metavar=metavar, help=said, show_default=False, autocompletion=complete)
@@ -36,8 +37,10 @@ def complete_lists(incomplete: str) -> list[str]:
     return [kind.plural for kind in KINDS.kinds if kind.plural.startswith(incomplete)]
 
 
-def _within_a_second(find: Callable[[], Iterator[str]]) -> list[str]:
+def _within_a_second(context: typer.Context, find: Callable[[], Iterator[str]]) -> list[str]:
     """Return what is found within a second; nobody wants to read an error in the middle of a command."""
+    # Nothing runs while words are completed, so nothing has taken the --home before the command.
+    use_home(context.find_root().params.get("home"))
     found: list[str] = []
 
     def look() -> None:

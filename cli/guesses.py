@@ -42,6 +42,7 @@ GUESSES: Final[Mapping[str, str]] = {
         ("approval", "approvals", "approval list", "get approvals", "get approval"), "refeed get changes"
     ),
     "rollout": "refeed get updates, or refeed describe ID",
+    "rollouts": "refeed get updates",
     "get rollouts": "refeed get updates",
     "get rollout": "refeed get updates",
     "rollout list": "refeed get updates",

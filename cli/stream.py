@@ -1,6 +1,5 @@
 """Streams as commands show and follow them; and ``refeed launch`` and ``drain``."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
@@ -26,6 +25,7 @@ from model.errors import InputError, RequestRefusedError
 from model.job import ACTIVE_STATES
 from model.stream_options import GROUP, KNOWN_IDS_SECONDS, MAPPING, MESSAGE_BYTES, KinesisStreamOptions
 from model.stream_record import DRAIN_TIMEOUT_SECONDS, ENDED_STATES, MAX_DRAIN_TIMEOUT_SECONDS, StreamState
+from model.typed import parse_json
 from rollout.request import KIND, RELEASE, SNAPSHOT
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def parse_options(texts: Sequence[str] | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in (parse_pairs(texts, "--set", "OPTION=VALUE, such as slots=8") or {}).items():
         try:
-            found[name] = None if value == "" else json.loads(value)
+            found[name] = None if value == "" else parse_json(value)
         except (ValueError, RecursionError):
             found[name] = value
     return found

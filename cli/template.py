@@ -10,6 +10,7 @@ from cli.objects import ObjectKind
 from cli.parameters import parse_pairs
 from cli.terminal import render_table
 from model.errors import InputError
+from model.typed import parse_json
 
 if TYPE_CHECKING:
     from client.api import RefeedApi
@@ -76,7 +77,7 @@ def _typed(kind: str, text: str) -> Any:
     """Return the value of a text in JSON; one that is none of its type stays a text, which the API names."""
     if kind in {"INT64", "FLOAT64", "BOOL"}:
         try:
-            return json.loads(text)
+            return parse_json(text)
         except (ValueError, RecursionError):
             return text
     return text

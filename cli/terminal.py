@@ -227,6 +227,8 @@ def render_change(change: Mapping[str, Any]) -> str:
         >>> render_change({"pointer": "/slots", "before": None, "after": 4})
         '/slots: nothing -> 4'
     """
+    if change["before"] is None and change["after"] is None:
+        return f"{change['pointer']}: null is added or removed"
     before, after = (
         "nothing" if change[side] is None else json.dumps(change[side], ensure_ascii=False)
         for side in ("before", "after")

@@ -12,6 +12,7 @@ from console.visit import PagePart, Visit, read_part
 from model.plain_yaml import write_yaml
 from model.principal import ROLLOUTS_APPLY, RUN, SCHEDULES_APPLY, STREAMS_OPERATE
 from model.stream_options import StreamKind
+from model.typed import parse_json
 
 _SCOPES: Final = {"Schedule": SCHEDULES_APPLY, "Rollout": ROLLOUTS_APPLY, "Template": SCHEDULES_APPLY}
 _JOBS: Final = 20
@@ -186,7 +187,7 @@ def _typed(kind: str, text: str) -> Any:
     if kind not in _JSON_TYPES:
         return text
     try:
-        return json.loads(text)
+        return parse_json(text)
     except (ValueError, RecursionError):
         return text
 

@@ -44,6 +44,12 @@ class JobChanges(Generic[View]):
     is_last: bool
 
 
+def unreadable(job_id: str) -> JobUnreadableError:
+    """Return the error of a job that this release can't show."""
+    said = f"The request of {job_id} can't be read. Another release of Refeed may have written it."
+    return JobUnreadableError(said, id=job_id)
+
+
 class JobReader(ABC, Generic[View]):
     """Shows and watches the jobs of one kind, whose name is ``name``; a caller needs one of ``scopes`` for that.
 
@@ -75,8 +81,7 @@ class JobReader(ABC, Generic[View]):
         try:
             return self.show(job, principal=principal)
         except (KeyError, TypeError, ValueError) as exc:
-            said = f"The request of {job.id} can't be read. Another release of Refeed may have written it."
-            raise JobUnreadableError(said, id=job.id) from exc
+            raise unreadable(job.id) from exc
 
     def read_all(self, jobs: Iterable[Job], *, principal: Principal) -> tuple[list[View], list[str]]:
         """Return the jobs that can be read, and the ids of the others."""

@@ -96,8 +96,10 @@ class ValueChange:
     after: Any
 
 
-def find_changes(before: Any, after: Any, pointer: str = "") -> Iterator[ValueChange]:
+def find_changes(before: Any, after: Any, pointer: str = "", *, tells_null: bool = False) -> Iterator[ValueChange]:
     """Yield what differs between two JSON values, within objects member by member.
+
+    With ``tells_null``, a member that is null differs from one that is not there, and both are None.
 
     Example:
         >>> [*find_changes({"slots": 2, "group": "a"}, {"slots": 4, "group": "a"})]
@@ -106,14 +108,20 @@ def find_changes(before: Any, after: Any, pointer: str = "") -> Iterator[ValueCh
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for name in [*before, *(name for name in after if name not in before)]:
             at = f"{pointer}/" + name.replace("~", "~0").replace("/", "~1")
-            yield from find_changes(before.get(name), after.get(name), at)
-    elif before != after:
+            if tells_null and (name in before) != (name in after):
+                yield ValueChange(at, before.get(name), after.get(name))
+            else:
+                yield from find_changes(before.get(name), after.get(name), at, tells_null=tells_null)
+    # Python takes 1 and true for the same.
+    elif before != after or json.dumps(before, sort_keys=True) != json.dumps(after, sort_keys=True):
         yield ValueChange(pointer, before, after)
 
 
-def render_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+def render_changes(
+    before: Mapping[str, Any], after: Mapping[str, Any], *, tells_null: bool = False
+) -> list[dict[str, Any]] | None:
     """Return what an entry keeps of a change, None of none: the first values, and of long ones their beginning."""
-    found = islice(find_changes(before, after), _MAX_CHANGES)
+    found = islice(find_changes(before, after, tells_null=tells_null), _MAX_CHANGES)
     return [
         {"pointer": each.pointer, "before": _cut(each.before), "after": _cut(each.after)} for each in found
     ] or None

@@ -229,6 +229,22 @@ def walk_texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[t
         yield path, value
 
 
+def walk_names(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield each name in a plain value, with its path.
+
+    Example:
+        >>> list(walk_names([{"topics": {"a": 3}}]))
+        [((0, 'topics'), 'topics'), ((0, 'topics', 'a'), 'a')]
+    """
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield (*path, str(name)), str(name)
+            yield from walk_names(inner, (*path, str(name)))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from walk_names(inner, (*path, number))
+
+
 def _decode(content: bytes) -> str:
     try:
         return content.decode()

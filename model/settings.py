@@ -217,7 +217,7 @@ class Settings:
         "REFEED_BACKUP_BATCH_BYTES", str(256 * 1024 * 1024), variables.within(BATCH_BYTES)
     )
     known_ids_seconds: int = variable("REFEED_KNOWN_IDS_SECONDS", "600", variables.within(KNOWN_IDS_SECONDS))
-    registry: str = variable("REFEED_REGISTRY", lambda _, home: str(home / "registry"))
+    registry: str = variable("REFEED_REGISTRY", lambda _, home: str(home / "registry"), variables.bucket_or_path)
     registry_poll_seconds: float = variable("REFEED_REGISTRY_POLL_SECONDS", "5", variables.number(0.1, 3600))
     dead_letter_table: str = variable("REFEED_DEAD_LETTER_TABLE", DEFAULT_DEAD_LETTER_TABLE, variables.table)
     pipeline_slots: int = variable("REFEED_PIPELINE_SLOTS", "2", variables.within(SLOTS))

@@ -1,5 +1,6 @@
 """Dataclasses from plain values, by the types of their fields, and plain values from dataclasses."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -10,6 +11,25 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 _Kind = TypeVar("_Kind")
 _Read = Callable[[Any], Any]
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: it is none. NaN and Infinity are none, although Python would read them.
+
+    Example:
+        >>> parse_json("NaN")
+        Traceback (most recent call last):
+        ...
+        ValueError: JSON has no NaN
+    """
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"JSON has no {name}")
+
+    return json.loads(text, parse_constant=refuse)
 
 
 def read_fields(kind: type[_Kind], values: Mapping[str, Any]) -> _Kind:

@@ -23,13 +23,23 @@ def optional(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return lambda text: parse(text) if text else None
 
 
+def bucket_or_path(text: str) -> str:
+    """Return the text, the scheme of a bucket in lower case: RFC 3986 takes capitals for the same.
+
+    Example:
+        >>> bucket_or_path("S3://bucket/Prefix"), bucket_or_path("/S3://x")
+        ('s3://bucket/Prefix', '/S3://x')
+    """
+    return re.sub(r"(?i)\A(?:s3|gs)://", lambda found: found[0].lower(), text)
+
+
 def lake(text: str) -> str:
     """Return a lake's URI or absolute folder, and refuse a folder that Delta Lake would look for elsewhere.
 
     Drivers of jobs have working folders of their own.
     """
     if "://" in text:
-        return text
+        return bucket_or_path(text)
     found = misread_part(text)
     if found is not None:
         raise ValueError(
@@ -118,10 +128,17 @@ job_store: Final = matching(
     r"sqlite:///.+|postgresql(?:\+psycopg)?://.+",
     "sqlite:///PATH or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE",
 )
-folder: Final = matching(
+_folder: Final = matching(
     r"(?:s3|gs)://[a-z0-9][a-z0-9._\-]{1,220}[a-z0-9](?:/[^#?\[\]*\r\n]*)?|/.*",
     "s3://bucket/prefix, gs://bucket/prefix, or the absolute path of a folder",
 )
+
+
+def folder(text: str) -> str:
+    """Return the location of a bucket or of a folder."""
+    return _folder(bucket_or_path(text))
+
+
 subscription: Final = matching(r"[A-Za-z][A-Za-z0-9._~+%\-]{2,254}", "the id of a subscription")
 kms_key: Final = matching(
     r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+",

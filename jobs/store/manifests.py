@@ -117,7 +117,8 @@ class Manifests:
             made = read_row(ManifestRecord, _get(connection, name))
             what = f"{'applied' if before is None else 'changed'}, version {made.version}"
             applied, who = HistoryEventType.APPLIED, principal.name
-            changes = render_changes(made.document if before is None else before.document, made.document)
+            old = made.document if before is None else before.document
+            changes = render_changes(old, made.document, tells_null=True)
             fields: dict[str, Any] = {"version": made.version, "changes": changes}
             append_event(connection, MANIFEST, name, applied, now, actor=who, what=what, **fields)
             if rollout is not None and not _is_tried(connection, name, digest):

@@ -94,7 +94,7 @@ def plan_change(name: str, manifest: Manifest | None, record: ManifestRecord | N
     kind = manifest.kind if manifest is not None else record.kind if record is not None else ""
     version = 0 if record is None else record.version
     hash_ = digest_of([name, action, version, digest_before, digest_after])
-    return ManifestPlan(name, kind, action, tuple(find_changes(before, after)), version, hash_)
+    return ManifestPlan(name, kind, action, tuple(find_changes(before, after, tells_null=True)), version, hash_)
 
 
 def refuse_all(refused: Sequence[RefusedManifest], names: Collection[str]) -> RefeedError:

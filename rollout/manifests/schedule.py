@@ -10,7 +10,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, TypeAdapter, Validati
 from backfill.plan.create import BackfillCreate
 from backfill.plan.create import find_faults as find_backfill_faults
 from model.errors import RequestInvalidError
-from model.plain_yaml import walk_texts
+from model.plain_yaml import walk_names, walk_texts
 from reporting.request import MergeCreate
 from rollout.manifests.cron import Cron, Timing, parse_zone
 from rollout.manifests.rollout import Found, ManifestPart, RolloutWanted, read_document
@@ -202,6 +202,9 @@ def find_faults(value: Mapping[str, Any]) -> Iterator[Found]:
 
 
 def _job_faults(kind: str, request: Mapping[str, Any]) -> Iterator[Found]:
+    for path, name in walk_names(request):
+        if "{{" in name:
+            yield (*_REQUEST, *path), _NO_SLOT
     for path, text in walk_texts(request):
         if "{{" in text and not _may_be_slot(kind, path, request):
             yield (*_REQUEST, *path), _NO_SLOT

@@ -11,7 +11,7 @@ from backfill.plan.create import BackfillCreate
 from model.declaration import declared_fields, json_name
 from model.errors import RequestInvalidError
 from model.naming import did_you_mean
-from model.plain_yaml import walk_texts
+from model.plain_yaml import walk_names, walk_texts
 from model.stream_options import StreamKind
 from reporting.request import MergeCreate
 from rollout.manifests.rollout import Found, ManifestPart, read_document
@@ -150,6 +150,9 @@ def _parameter_faults(name: str, parameter: Mapping[str, Any]) -> Iterator[Found
 
 def _placeholder_faults(request: Mapping[str, Any], declared: Mapping[str, Mapping[str, Any]]) -> Iterator[Found]:
     used: set[str] = set()
+    for path, name in walk_names(request):
+        if _PLACEHOLDER.search(name):
+            yield (*_REQUEST, *path), "A name has no ${...}. A placeholder is a value."
     for path, text in walk_texts(request):
         names = _PLACEHOLDER.findall(text)
         used |= set(names)

@@ -185,6 +185,17 @@ def test_a_manifest_is_planned_applied_changed_and_removed(api, client):
         assert (gone.status_code, gone.json()["code"]) == (404, "manifest_not_found")
 
 
+def test_a_plan_and_the_history_show_a_null_that_is_added(api, client, refeed, tmp_path):
+    path = tmp_path / "replay.yaml"
+    put(api, TEMPLATE)
+    path.write_text(TEMPLATE.replace("required: true", "required: true, default: null"))
+    assert "/parameters/day/default: null is added or removed" in refeed("diff", "-f", str(path))[1]
+    assert refeed("apply", "-f", str(path))[0] == 0
+    newest = client.get("/events", params={"object": "manifest/replay"}).json()["events"][0]
+    changed = [{"pointer": "/parameters/day/default", "before": None, "after": None}]
+    assert newest["fields"] == {"version": 2, "changes": changed}
+
+
 def test_several_manifests_of_one_text_are_applied_together_or_not_at_all(api, client, monkeypatch):
     two, wrong = MERGE.replace("merges", "two"), MERGE.replace("merges", "three").replace("cron", "corn")
     text = f"{MERGE}---\n---\n{two}"

@@ -245,8 +245,16 @@ def test_a_job_that_another_release_wrote_is_named_and_keeps_no_other_from_being
     for path, name in (("/jobs", "jobs"), ("/backfills", "backfills")):
         page = client.get(path).json()
         assert ([each["id"] for each in page[name]], page["unreadable"]) == ([good], [unknown])
-    answer = client.get(f"/jobs/{unknown}")
-    assert (answer.status_code, answer.json()["code"]) == (409, "job_unreadable")
+    # Its request can be read, and the values in it have types that no answer may have.
+    wrong = {**ASKED, "description": 7, "labels": [1]}
+    odd = api.store.insert(new_job_id("bf"), "backfill", wrong, actor="ann", state=JobState.PAUSED).id
+    for path, name in (("/jobs", "jobs"), ("/backfills", "backfills")):
+        page = client.get(path).json()
+        assert ([each["id"] for each in page[name]], {*page["unreadable"]}) == ([good], {unknown, odd})
+    for bad in (unknown, odd):
+        for path in ("jobs", "backfills"):
+            answer = client.get(f"/{path}/{bad}")
+            assert (answer.status_code, answer.json()["code"]) == (409, "job_unreadable")
     assert unknown in refeed("get", "jobs")[2]
     assert unknown in refeed("get", "backfills")[2]
     assert unknown in refeed("status")[1]

@@ -39,3 +39,20 @@ def test_bash_completes_a_command_by_the_script(tmp_path: Any) -> None:
         ["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.split() == ["inbox"]
+
+
+@pytest.mark.parametrize("words", ["refeed --home {} describe stre", "refeed describe --home {} stre"])
+def test_objects_are_completed_of_the_home_that_the_command_names(refeed, monkeypatch, tmp_path, words):
+    asked = []
+
+    def note(_: object) -> None:
+        asked.append(os.environ.get("REFEED_HOME"))
+        raise OSError
+
+    monkeypatch.setattr("cli.completion._objects", lambda verb, incomplete: note(verb))
+    wanted = words.format(tmp_path)
+    monkeypatch.setenv("_REFEED_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", wanted)
+    monkeypatch.setenv("COMP_CWORD", str(len(wanted.split()) - 1))
+    refeed()
+    assert asked == [str(tmp_path)]

@@ -75,3 +75,9 @@ def test_a_parameter_that_is_none_is_refused_here(refeed, calls, given):
     refused = refeed("launch", "template/replay", *(part for each in given for part in ("--param", each)))
     assert refused.code == 2
     assert calls == []
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "[NaN]"])
+def test_a_number_that_json_does_not_have_is_sent_as_a_text_which_the_api_names(refeed, calls, text) -> None:
+    assert refeed("launch", "template/replay", "--param", f"rate={text}").code == 0
+    assert calls[-1][2] == {"parameters": {"rate": text}}

@@ -281,3 +281,10 @@ def test_who_uploads_manifests_has_the_scopes_that_a_setting_names() -> None:
         SettingsError, match="REFEED_MANIFESTS_SUBSCRIPTION='a/b': must be the id of a subscription"
     ):
         read_settings({**bucket, "REFEED_MANIFESTS_SUBSCRIPTION": "a/b"})
+
+
+@pytest.mark.parametrize("name", ["REFEED_LAKE", "REFEED_REGISTRY", "REFEED_JOBS_FOLDER", "REFEED_MANIFESTS"])
+@pytest.mark.parametrize(("written", "read"), [("S3://b-1/X", "s3://b-1/X"), ("Gs://b-1", "gs://b-1")])
+def test_the_scheme_of_a_bucket_may_be_in_capitals(name: str, written: str, read: str) -> None:
+    found = read_settings({"REFEED_HOME": "/tmp/x", name: written})
+    assert getattr(found, name.removeprefix("REFEED_").lower()) == read

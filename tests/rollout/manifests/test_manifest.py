@@ -177,6 +177,7 @@ def test_a_secret_in_clear_text_is_refused_and_not_repeated(line: str, kind: str
     ("job", "is_good"),
     [
         ("{kind: merge, request: {since: '{{ slot.start }}'}}", True),
+        ("{kind: template, request: {template: t, parameters: {'{{ slot.end }}': a}}}", False),
         ("{kind: merge, request: {date: '{{ slot.start }}'}}", False),
         ("{kind: merge, request: {source: '{{ slot.start }}'}}", False),
         ("{kind: merge, request: {since: '{{ slot.middle }}'}}", False),

@@ -239,6 +239,12 @@ def test_a_field_that_the_kind_does_not_have_is_a_fault_before_it_is_launched() 
     assert found == {"/launch/request/sauce": "There is no field sauce. Did you mean source or since?"}
 
 
+def test_a_placeholder_in_a_name_is_refused() -> None:
+    text = f"{MERGE} {{kind: backfill, request: {{parameters: {{'${{d}}': {{type: DATE, value: '${{d}}'}}}}}}}}\n"
+    found = faults(f"{text}parameters: {{d: {{type: DATE, required: true}}}}\n")
+    assert found == {"/launch/request/parameters/${d}": "A name has no ${...}. A placeholder is a value."}
+
+
 def test_a_parameter_within_a_text_always_has_a_value() -> None:
     text = f"{MERGE} {{kind: merge, request: {{source: 'a-${{s}}'}}}}\nparameters: {{s: {{}}}}\n"
     assert "must be required or have a default" in faults(text)["/launch/request/source"]
