@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from _pytest.doctest import DoctestModule
 
 _ROOT: Final = Path(__file__).parents[1]
 # Few files have one of these.
@@ -72,6 +73,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if marker not in _RARE or collection_path.suffix != ".py" or _may_have(collection_path, marker):
         return None
     return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Iterator[list[pytest.Collector]]:
+    """Look for examples in docstrings only where there is one: the search imports a module."""
+    collectors: list[pytest.Collector] = yield
+    if any(isinstance(each, DoctestModule) for each in collectors) and ">>> " not in file_path.read_text():
+        return [each for each in collectors if not isinstance(each, DoctestModule)]
+    return collectors
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -115,41 +115,6 @@ def keep_order() -> dict[str, object]:
     return {"complete": complete, "in_order": in_order}
 
 
-def snapshot_and_seek() -> dict[str, object]:
-    """Back to a snapshot, then away from everything with a seek to the future."""
-    publisher, subscriber = pubsub_v1.PublisherClient(), pubsub_v1.SubscriberClient()
-    topic = publisher.topic_path(PROJECT, "members")
-    subscription = subscriber.subscription_path(PROJECT, "members")
-    snapshot = subscriber.snapshot_path(PROJECT, "members")
-    publisher.create_topic(name=topic)
-    subscriber.create_subscription(name=subscription, topic=topic)
-
-    def drain() -> list[str]:
-        found: list[str] = []
-        while True:
-            got = subscriber.pull(
-                subscription=subscription, max_messages=100, timeout=1, retry=None
-            ).received_messages
-            if not got:
-                return sorted(found)
-            subscriber.acknowledge(subscription=subscription, ack_ids=[m.ack_id for m in got])
-            found += [m.message.data.decode() for m in got]
-
-    publisher.publish(topic, b"before").result(timeout=30)
-    first = drain()
-    publisher.publish(topic, b"open").result(timeout=30)
-    subscriber.create_snapshot(name=snapshot, subscription=subscription)
-    publisher.publish(topic, b"after").result(timeout=30)
-    second = drain()
-    subscriber.seek(request={"subscription": subscription, "snapshot": snapshot})
-    again = drain()
-    publisher.publish(topic, b"unwanted").result(timeout=30)
-    subscriber.seek(request={"subscription": subscription, "time": {"seconds": int(time.time()) + 60}})
-    purged = drain()
-    subscriber.close()
-    return {"first": first, "second": second, "again": again, "purged": purged}
-
-
 if __name__ == "__main__":
-    work = {"subscribe": publish_and_subscribe, "order": keep_order, "seek": snapshot_and_seek}[sys.argv[1]]
+    work = {"subscribe": publish_and_subscribe, "order": keep_order}[sys.argv[1]]
     sys.stdout.write(json.dumps(work()))

@@ -45,12 +45,3 @@ def test_default_batching_and_a_subscriber_with_flow_control(run_client: Callabl
 
 def test_ordering_keys_are_received_in_order_also_after_a_nack(run_client: Callable[[str], dict]) -> None:
     assert run_client("order") == {"complete": True, "in_order": {"key0": True, "key1": True, "key2": True}}
-
-
-def test_snapshots_and_seeks_bring_messages_back_and_drop_them(run_client: Callable[[str], dict]) -> None:
-    assert run_client("seek") == {
-        "first": ["before"],
-        "second": ["after", "open"],
-        "again": ["after", "open"],
-        "purged": [],
-    }
