@@ -72,9 +72,9 @@ class KindListParameters(BaseModel):
     ] = Field(
         [],
         max_length=_MAX_LABELS,
-        description="List only jobs in this state. Repeat the parameter for several states. An update is in its "
-        "own state, and also SUCCEEDED if it is STABLE, CANCELLED or FAILED if it is ROLLED_BACK, FAILED if it is "
-        "REFUSED, and RUNNING in each of its steps. A page can have fewer jobs than `page_size`.",
+        description="List only jobs in this state. Repeat the parameter for several states. An update also has a "
+        "state of other jobs: SUCCEEDED if it is STABLE, FAILED if it is REFUSED, CANCELLED or FAILED if it is "
+        "ROLLED_BACK, and RUNNING in each of its steps. A page can have fewer jobs than `page_size`.",
     )
     topic: str | None = Field(None, description="List only backfills to this topic.", examples=["orders"])
     label: list[Annotated[str, AfterValidator(_check_label)]] = Field(

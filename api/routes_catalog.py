@@ -144,7 +144,7 @@ def count_dead_letters(
 )
 def list_dead_letters(
     call: Request,
-    source: Annotated[str, Query(max_length=300, description="The source that could not read the messages.")],
+    source: Annotated[str, Query(max_length=300, description="The source whose schema did not fit the messages.")],
     service: Service,
     caller: Caller,
     slow: SlowCalls,

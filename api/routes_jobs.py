@@ -55,7 +55,7 @@ _ACTIONS: Final[Mapping[str, tuple[str, str, Mapping[str, str]]]] = {
     ),
     "cancel": (
         (
-            "Cancel a job. What it has done stays. After the answer, a backfill can still publish up to "
+            "Cancel a job. Its finished work stays. After the answer, a backfill can still publish up to "
             "`in_flight_at_most` messages. A merge merges its current source completely or not at all. An update "
             "is rolled back. If it can't be rolled back, the new release stays. A change is rejected."
         ),
@@ -231,7 +231,7 @@ def retry_job(
 ) -> Any:
     """Continue an ended job. Finished work is not repeated. A backfill keeps its selected messages.
 
-    The body chooses messages of a backfill. Without it, a retry sends all that are not published yet.
+    The body chooses messages of a backfill. Without a body, a retry sends all messages that are not published yet.
     """
     retry = jobs.find_verb(job_id, "retry")
     chosen = {} if body is None else body.model_dump(exclude_defaults=True)

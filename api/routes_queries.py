@@ -18,7 +18,7 @@ _EXAMPLE: Final = "SELECT data, attributes, message_id FROM backup.messages WHER
 
 
 class QueryCheck(BaseModel):
-    """A backfill's query to check, or the topic and the range of which Refeed writes one."""
+    """A backfill's query to check, or the topic and the range for which Refeed writes the query."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"query": _EXAMPLE}]})
 

@@ -13,13 +13,13 @@ class EventOut(BaseModel):
 
     number: int = Field(
         description="The number of the entry. Later entries of the same object have higher numbers. To get only "
-        "later entries, send this number as `?after=` or Last-Event-ID where a call takes it."
+        "later entries, send this number as `?after=` or Last-Event-ID, if the call accepts it."
     )
     at: datetime
     resource: str = Field(description="The kind of the job, or `stream`, `manifest` or `key`.")
     id: str = Field(description="The id of a job, or the name of another object.")
     type: HistoryEventType = Field(description="The kind of the entry.")
-    actor: str | None = Field(description="Who did it. Null if nobody recorded who it was.")
+    actor: str | None = Field(description="Who did it. Null if this is unknown.")
     what: str = Field(description="What happened, in a sentence.")
     why: str | None = Field(description="Why it happened. Null without a reason.")
     generation: int | None = Field(

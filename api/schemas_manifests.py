@@ -127,9 +127,9 @@ class ScheduleRunOut(BaseModel):
     """One slot of a schedule (the time between two runs), and the run at the end of the slot."""
 
     slot: datetime = Field(description="End of the slot. The time of the request, if somebody requested the run.")
-    slot_start: datetime = Field(description="Start of the time that the job covers.")
+    slot_start: datetime = Field(description="Start of the period that the job covers.")
     slot_end: datetime = Field(
-        description="End of this time: `slot`, or the end of the newest slot before the request."
+        description="End of this period: `slot`, or the end of the newest slot before the request."
     )
     state: Literal["QUEUED", "STARTING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED"] = Field(
         description="The state of the run."

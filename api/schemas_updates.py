@@ -82,7 +82,7 @@ class UpdateCreate(BaseModel):
     strategy: Literal["hand_over", "restart"] = Field(
         default="hand_over",
         description="`hand_over`: a standby of the new release takes the stream over between two commits. "
-        "`restart`: the old release drains before the new one starts, and Refeed checks nothing before that.",
+        "`restart`: the old release drains, and then the new release starts, without a check before.",
     )
     reason: str | None = Field(default=None, description="The reason. The history shows it.", max_length=1000)
     shadow: UpdateShadow | None = Field(
@@ -92,7 +92,7 @@ class UpdateCreate(BaseModel):
 
 
 class UpdateFaultOut(CodedMessage):
-    """Why an update was refused, failed, was rolled back, or proved nothing."""
+    """Why an update was refused, failed, was rolled back, or was inconclusive."""
 
     logs: dict[str, str] = Field(description="The last lines of each release's log. The keys are `old` and `new`.")
 
@@ -122,7 +122,7 @@ class UpdateOut(BaseModel):
     model_config = ConfigDict(populate_by_name=True, json_schema_serialization_defaults_required=True)
 
     id: str = Field(
-        description="The update's id, which begins with `up_`, or with `ro_` if a manifest asked for it."
+        description="The update's id, which begins with `up_`, or with `ro_` if a manifest requested the update."
     )
     kind: Literal["update"] = Field(default="update", description="The kind of the job.")
     stream: str = Field(description="The stream's name.")
@@ -179,10 +179,10 @@ class UpdateOut(BaseModel):
         description="Whether the wanted release was STABLE before. Refeed does not validate such a release again.",
     )
     manifest: UpdateManifestOut | None = Field(
-        description="The rollout or schedule that asked for the update. Null if a person did."
+        description="The rollout or schedule that requested the update. Null if a person did."
     )
-    reverses: str | None = Field(description="The id of the update that this update takes back.")
-    unwanted_by: str | None = Field(description="Who took the update back. Null if nobody did.")
+    reverses: str | None = Field(description="The id of the update that this update reverts.")
+    unwanted_by: str | None = Field(description="Who reverted the update. Null if nobody did.")
     has_way_back: bool | None = Field(
         description="Whether the old release can still run the stream after the new release has written data."
     )

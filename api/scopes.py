@@ -61,8 +61,8 @@ _WHEN: Final[Mapping[str, str]] = {
     "createMerge": "A merge needs the scope `backfills.run`. A dry run needs only `backfills.plan`.",
     "listJobs": (
         "With `backfills.read`, the list has backfills, merges and compactions. With `streams.read`, the list has "
-        "updates and rollbacks of streams, with `rollouts.apply` only updates. Each of these scopes but the last "
-        "shows changes, and so do `streams.operate` and `schedules.apply`."
+        "updates and rollbacks of streams. With `rollouts.apply`, the list has only updates. Every scope except "
+        "`rollouts.apply` also shows changes."
     ),
     **dict.fromkeys(
         ("getJob", "watchJob"),
@@ -70,13 +70,13 @@ _WHEN: Final[Mapping[str, str]] = {
         "a change, each of the scopes except `rollouts.apply` is enough. Any other job needs `backfills.read`.",
     ),
     "revertJob": (
-        "A backfill needs `backfills.run`. An update that a manifest requested needs `rollouts.apply`, any other "
-        "`streams.operate`."
+        "A backfill needs `backfills.run`. An update that a manifest requested needs `rollouts.apply`, and any "
+        "other update needs `streams.operate`."
     ),
     "cancelJob": (
         "To cancel a job, the caller needs `backfills.run`. For a merge's dry run, `backfills.plan` is enough. An "
-        "update that a manifest requested needs `rollouts.apply`, any other `streams.operate`. A change needs its "
-        "own scope."
+        "update that a manifest requested needs `rollouts.apply`, and any other update needs `streams.operate`. "
+        "For a change, the caller needs the scope of the change."
     ),
     "approveJob": (
         "A backfill needs `backfills.approve`. For a change, the caller needs the scope of the change."

@@ -29,7 +29,7 @@ from model.errors import InputError, RequestRefusedError
 
 app = typer.Typer(
     cls=TopicGroup,
-    help="Replay the messages of a topic and a range of time, or those that a query selects. The commands call "
+    help="Replay the messages of a topic in a time range, or the messages that a query selects. The commands call "
     "the API at REFEED_API_URL, with the key in REFEED_API_KEY.",
     subcommand_metavar="TOPIC|COMMAND [ARGS]...",
     epilog=EXIT_CODES,

@@ -65,13 +65,14 @@ def replay_topic(
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Publish the messages of the topic TOPIC again that were published from --from until --to.
+    """Replay the messages that were published to TOPIC between --from and --to.
 
-    The command prints the times in full, the query that it writes, and the plan. Then it asks before it publishes.
-    If you name several topics, each one gets a backfill of its own, with --watch one after the other.
+    The command prints the times in full, the query and the plan, and asks before it publishes. If you name several
+    topics, the command creates one backfill for each. With --watch, it waits for the end of each backfill before
+    it creates the next.
 
-    Times are in UTC, unless they have an offset. The messages go back to their own topic, unless --to-topic names
-    another one. A message that was archived late, because the backup was down, is replayed too: the query reads
+    Times without an offset are in UTC. The messages go back to their own topic, or to the topic in --to-topic. If
+    the backup was down, some messages of the range may have been archived late. To find them, the query also reads
     the partitions of the 31 days after the range.
     """
     topic, siblings = str(context.info_name), _siblings(context)

@@ -29,7 +29,7 @@ app = typer.Typer(
 )
 
 SourceOption = Annotated[
-    str, typer.Option(help="The source that could not read the messages.", show_default=False)
+    str, typer.Option(help="The source whose schema did not fit the messages.", show_default=False)
 ]
 CodeOption = Annotated[
     list[str] | None,

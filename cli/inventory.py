@@ -70,7 +70,7 @@ def _topics_lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"\nTo back up the other topics: refeed attach {' '.join(loose)}"
     for each in found["topics"]:
         if each["excludes_replays"] is False:
-            said = "its backup subscription does not exclude replays, so a backfill to this topic is refused"
+            said = "the backup subscription does not exclude replays, so Refeed refuses a backfill to this topic"
             yield f"\n{each['topic']}: {said}; run 'refeed detach', then 'refeed attach'"
     yield f"\nTo see when messages arrived: refeed histogram {found['topics'][0]['topic']}"
 

@@ -25,7 +25,7 @@ _HELP: Final = {
 @app.command("run")
 @takes_fields(KinesisStreamOptions, help_texts=_HELP)
 def run(name: NameOption = None, instance: InstanceOption = None, **given: Any) -> None:
-    """Publish the records of one Kinesis stream to a topic. Ctrl-C or SIGTERM ends the stream after a drain.
+    """Publish the records of one Kinesis stream to a topic. Ctrl-C or SIGTERM drains the stream.
 
     Each option overrides a setting. For example, --stream overrides REFEED_KINESIS_STREAM. The command continues
     where its last run ended.

@@ -145,7 +145,7 @@ def figures(
     over: Annotated[
         Literal["hour", "day"],
         typer.Option(
-            help="Of a stream: hour (the last hour, in steps of one minute) or day (the last day, in steps of ten "
+            help="For a stream: hour (the last hour in steps of one minute) or day (the last day in steps of ten "
             "minutes)."
         ),
     ] = "hour",

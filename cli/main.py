@@ -209,7 +209,7 @@ def _run_for_json() -> int:
     except typer.Abort:
         # As without --json, where it is a word.
         print_problem(
-            InputError("The command did nothing, because you did not answer yes. To skip the question, use --yes.")
+            InputError("You did not answer yes, so the command did nothing. To skip the question, use --yes.")
         )
         return ExitCode.FAILED
     return code if isinstance(code, int) else ExitCode.OK

@@ -138,7 +138,7 @@ def apply(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Apply manifests: create or change schedules and templates, and begin rollouts. Unchanged ones do nothing.
+    """Apply manifests: create or change schedules and templates, and begin rollouts. Unchanged files do nothing.
 
     The command applies all manifests or none. With --prune and without --plan, it asks before it removes any.
     """
@@ -169,9 +169,8 @@ def delete(
 ) -> None:
     """Remove manifests by their names or files, or snapshots by their ids.
 
-    Running jobs continue, and streams do not change. A snapshot goes with its files and its Pub/Sub snapshots.
-
-    Uploaded manifests can be removed after their files were deleted.
+    Running jobs continue, and streams do not change. With a snapshot, its files and its
+    Pub/Sub snapshots are deleted too. To remove an uploaded manifest, first delete its file.
     """
     snapshots = [name for name in names or () if name.startswith(("sn_", "snapshot/"))]
     if snapshots:

@@ -30,7 +30,9 @@ OutputOption = Annotated[
     ),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
-WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Watch it until it has ended.")]
+WatchOption = Annotated[
+    bool, typer.Option("--watch", "-w", help="Watch the job or the stream until it has ended.")
+]
 ObjectArgument = Annotated[
     str,
     typer.Argument(

@@ -29,7 +29,7 @@ def run(
     name: NameOption = None,
     instance: InstanceOption = None,
 ) -> None:
-    """Run the pipeline of one group of sources. Ctrl-C or SIGTERM ends the stream after a drain.
+    """Run the pipeline of one group of sources. Ctrl-C or SIGTERM drains the stream.
 
     The stream uses new sources and schemas in the registry without a restart.
     """

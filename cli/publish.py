@@ -54,7 +54,7 @@ def publish(
             err.print(f"published {total} messages to {len(published)} topics")
             if loose := list(_find_loose(settings, published)):
                 err.print(f"No backup is attached to {', '.join(loose)}, so nothing archives these messages.")
-                err.print(f"To back up what is published from now on: refeed attach {' '.join(loose)}")
+                err.print(f"To back up later messages: refeed attach {' '.join(loose)}")
 
 
 def _find_loose(settings: Settings, topics: Iterable[str]) -> Iterator[str]:

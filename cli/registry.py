@@ -83,9 +83,10 @@ def publish(
 ) -> None:
     """Publish FILES to the registry. Running pipelines use the published files within seconds.
 
-    To add a source, add it to sources.yaml. A file with one source, whose columns Refeed infers from the messages:
-    `sources: {orders: {topic: orders, schema: inferred}}`. With a descriptor set, write `message: shop.Order` in
-    place of `schema: inferred`. A source with `key: id` is merged into a reporting table.
+    To add a source, add it to sources.yaml. This file has one source without a schema:
+    `sources: {orders: {topic: orders, schema: inferred}}`. Refeed infers its columns from the messages. With a
+    descriptor set, write `message: shop.Order` in place of `schema: inferred`. If a source has a key, such as
+    `key: id`, merges write its newest rows to a reporting table.
 
     The command publishes nothing if the new registry would be invalid, or if a table can't be changed to match a
     new schema.

@@ -20,7 +20,7 @@ _START_SECONDS: Final = 10.0
 def run_now(
     name: Annotated[str, name_argument("schedule")],
     idempotency_key: Annotated[
-        str | None, typer.Option(help="A second call with the same key runs nothing again.", show_default=False)
+        str | None, typer.Option(help="Repeated calls with the same key make only one run.", show_default=False)
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

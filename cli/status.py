@@ -73,7 +73,7 @@ def events(
         str | None,
         typer.Argument(
             metavar="[OBJECT]",
-            help="The id of a job, the beginning of one, 'latest', or stream/NAME, schedule/NAME, manifest/NAME "
+            help="A job's id, the beginning of an id, 'latest', or stream/NAME, schedule/NAME, manifest/NAME "
             "or key/NAME. Default: all objects.",
         ),
     ] = None,
@@ -91,7 +91,7 @@ def events(
 ) -> None:
     """List who did what and when, newest first: to jobs, streams and manifests, or to one object.
 
-    An administrator also sees what was done to keys.
+    With the scope backfills.admin, you also see the events of keys.
     """
     begin = parse_moment(since, "--since")
     with open_api() as api:

@@ -34,7 +34,7 @@ def pause(name: ObjectArgument, as_json: JsonOption = False) -> None:
 
 
 def resume(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
-    """Resume a backfill that a person paused, or that paused after its canary; or resume a schedule.
+    """Resume a paused backfill or a paused schedule. A backfill may also have paused after its canary.
 
     Runs of a schedule that were due during the pause are skipped.
     """
@@ -42,7 +42,7 @@ def resume(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption
 
 
 def cancel(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
-    """Cancel a job, or end a stream at once. What the job has done stays.
+    """Cancel a job, or end a stream at once. Finished work of the job stays.
 
     Messages that a backfill published stay published. Sources that a merge has merged stay merged. An update that
     has changed its stream is rolled back. Pub/Sub delivers a stream's uncommitted messages again.
@@ -57,7 +57,7 @@ def retry(
         str | None,
         typer.Option(
             metavar="all|failed|missing",
-            help="Of a backfill. 'all': all messages that are not published yet, including dead letters. "
+            help="For a backfill. 'all': all messages that are not published yet, including dead letters. "
             "'failed': only dead letters. 'missing': only messages that are not in the target's staging table.",
             show_default="all",
         ),
@@ -84,7 +84,7 @@ def retry(
 def rerun(
     name: ObjectArgument, yes: YesOption = False, watch: WatchOption = False, as_json: JsonOption = False
 ) -> None:
-    """Create a backfill or a merge with the same request as one that has ended.
+    """Run a backfill or a merge that has ended again, as a new job with the same request.
 
     A backfill runs its query again, and publishes the messages that it selects now. To publish only messages that
     are not published yet, use 'refeed retry'.
@@ -101,10 +101,11 @@ def rerun(
 
 
 def revert(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
-    """Take back what a job did: a backfill's rows, or an update. stream/NAME is its newest update.
+    """Reverse a job: delete the rows of a backfill, or undo an update. stream/NAME means its newest update.
 
     The rows of a backfill are deleted from the target's staging table. If a merge has already read the rows, the
-    command fails. An update that has not ended is rolled back. If it has ended, a new update goes back.
+    command fails. An update that has not ended is rolled back. If the update has ended, a new update returns the
+    stream to its earlier release and options.
     """
     with open_api() as api:
         kind, object_id = KINDS.find(api, name, "revert")
@@ -124,7 +125,7 @@ def revert(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption
 def approve(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
     """Approve a large backfill, or a change that another person requested.
 
-    The person who requested it can't approve it. You need the scope of the change.
+    The person who requested a change or a backfill can't approve it. You need the scope of the change.
     """
     _act("approve", name, watch=watch, as_json=as_json)
 
@@ -145,8 +146,8 @@ def reject(
     BackfillRequest,
     _BACKFILL_FLAGS,
     help_texts={
-        _RATE: "Of a backfill: the maximum number of messages to publish in a second. 0 removes the limit.",
-        "description": "Of a backfill: the new description.",
+        _RATE: "For a backfill: the maximum number of messages to publish in a second. 0 removes the limit.",
+        "description": "For a backfill: the new description.",
     },
 )
 @takes_fields(StreamFlags, STREAM_FLAGS)

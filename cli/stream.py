@@ -109,8 +109,8 @@ def launch(
 ) -> None:
     """Launch a stream under a new name, launch a drained or cancelled stream again, or launch template/NAME.
 
-    Without options, a stream is launched again as it was. An agent starts the stream. If the stream dies,
-    the agent restarts it. 'refeed up' includes an agent.
+    If you launch a stream again without options, it keeps its earlier options. An agent starts the stream. If the
+    stream dies, the agent restarts it. 'refeed up' includes an agent.
     """
     options = read_given(_Launch, given)
     if name.startswith("template/"):

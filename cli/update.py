@@ -88,8 +88,8 @@ def update(
     strategy: Annotated[
         UpdateStrategy,
         typer.Option(
-            help="hand_over: the new release takes over between two commits. restart: the old release drains "
-            "before the new one starts, and Refeed checks nothing before that."
+            help="hand_over: the new release takes over between two commits. restart: the old release drains, and "
+            "then the new release starts, without a check before."
         ),
     ] = UpdateStrategy.HAND_OVER,
     reason: Annotated[str | None, typer.Option(help="The reason. The history shows it.")] = None,

@@ -228,7 +228,7 @@ def _drain(visit: Visit, fields: Mapping[str, str]) -> str:
 
 def _describe_cancel(visit: Visit, _: Mapping[str, str]) -> ActionPage:
     effects = (
-        "The stream ends at once. The stream does not acknowledge the messages that it has pulled.",
+        "The stream ends at once, and does not acknowledge the messages that it has pulled.",
         "Pub/Sub delivers these messages again.",
         "Committed messages are not written again. Pub/Sub keeps new messages until a stream reads them.",
     )
@@ -275,7 +275,7 @@ def _describe_rollback(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     )
     effects = (
         "The stream returns to the state in the snapshot.",
-        "If the snapshot includes Pub/Sub snapshots, the stream's subscriptions return to them too.",
+        "If the snapshot includes Pub/Sub snapshots, the stream's subscriptions return to that time too.",
         "Pub/Sub then delivers messages again if they were acknowledged after the snapshot.",
         *(() if whole else ("The stream has no completed snapshot, so it can't be rolled back.",)),
     )
@@ -302,8 +302,8 @@ def _describe_delete(visit: Visit, _: Mapping[str, str]) -> ActionPage:
         title=f"Delete the snapshot of {found['stream']}",
         effects=(
             f"The snapshot {found['id']} is {found['state']}. It was taken: {found['taken_at'] or 'not yet'}.",
-            "The snapshot goes with its files and its Pub/Sub snapshots.",
-            "The stream can't be rolled back to this snapshot any more. The stream itself does not change.",
+            "With the snapshot, its files and its Pub/Sub snapshots are deleted.",
+            "After that, the stream can't be rolled back to this snapshot. The stream itself does not change.",
         ),
         button="Delete the snapshot",
         back=_stream_path(found["stream"]),

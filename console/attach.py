@@ -11,8 +11,8 @@ _EXACTLY_ONCE: Final = FormField(
     "exactly_once",
     "Exactly-once delivery",
     kind="checkbox",
-    help="Pub/Sub confirms each acknowledgement, which is slower. With or without this option, the archive has "
-    "each message once.",
+    help="Pub/Sub confirms each acknowledgement, which is slower. The archive has each message once, even "
+    "without this option.",
 )
 _UPDATE: Final = FormField("update", "Change these settings", kind="checkbox")
 
@@ -37,7 +37,7 @@ def _describe_attach(visit: Visit, given: Mapping[str, str]) -> ActionPage:
             f"Refeed creates the subscription {found['subscription']}.",
             f"The subscription's acknowledgement deadline is {found['ack_deadline_seconds']} s.",
             f"The subscription's filter excludes Refeed's own replays: {found['filter']}",
-            "Refeed archives all messages that are published after this.",
+            "Refeed archives all messages that are published from then on.",
             "A running backup finds the subscription within seconds.",
             "Refeed does not archive earlier messages.",
         ]
@@ -71,7 +71,7 @@ def _describe_detach(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         effects=(
             f"Refeed deletes the subscription {found['subscription']}.",
             f"{many} in the subscription. These messages are lost.",
-            "Refeed does not archive messages that are published after this. Archived messages stay.",
+            "Refeed does not archive later messages. Archived messages stay.",
             "If the topic has the label of REFEED_BACKUP_LABEL, the backup attaches the topic again.",
         ),
         button="Stop backing it up",

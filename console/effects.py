@@ -10,9 +10,10 @@ Effects = Callable[[Mapping[str, Any]], tuple[str, ...]]
 # What a cancel leaves of a job, by its kind.
 _STAYS: Final = {
     "backfill": "The backfill stops. Published messages stay published. A retry sends the other messages.",
-    "merge": "The merge stops. Sources that the merge has merged stay merged. The current source is merged "
+    "merge": "The merge stops. Sources that are already merged stay merged. The current source is merged "
     "completely or not at all. A retry merges the other sources.",
-    "compaction": "The compaction stops. Tables that are compacted stay compacted. A retry compacts the others.",
+    "compaction": "The compaction stops. Tables that are already compacted stay compacted. A retry compacts the "
+    "other tables.",
 }
 
 
@@ -94,7 +95,7 @@ def reject_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         f"{job['created_by']} asks: {job['what']}",
         "If you reject, Refeed does not carry out the action, and nobody can approve this request later.",
-        "The requester withdraws the request with this.",
+        "The requester can withdraw the request in this way.",
     )
 
 

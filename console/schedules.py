@@ -43,7 +43,7 @@ def _find_verbs(schedule: Mapping[str, Any]) -> tuple[str, ...]:
 def _run_effects(schedule: Mapping[str, Any]) -> tuple[str, ...]:
     living = [run for run in schedule["runs"] if run["state"] in _LIVING]
     waits = (
-        "The previous run has not ended. The schedule's overlap decides whether this run waits or is skipped.",
+        "The previous run has not ended. The schedule decides whether this run waits or is skipped (overlap).",
     )
     return (
         f"The schedule runs its {schedule['job']} now, for the newest slot that has ended.",

@@ -204,12 +204,12 @@ def _describe_redrive(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         effects += _plan_effects(plan)
     else:
         effects.append(
-            f"A backfill publishes the planned messages to {request['topic']}. Open this page to see the plan."
+            f"A backfill publishes the planned messages to {request['topic']}. Open this page to see its plan."
         )
     if is_possible:
         effects.append(
-            "The source reads these messages again. If the schema is not corrected first, they become dead "
-            "letters again."
+            "The source reads these messages again. If nobody has corrected the schema, they become dead letters "
+            "again."
         )
     hidden = {
         "request": json.dumps(request),

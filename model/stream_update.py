@@ -22,7 +22,7 @@ MAX_SHADOW_HOURS: Final = 24.0
 
 
 class WhenInconclusive(StrEnum):
-    """What a watch that proves nothing means: the new release stays, or has failed."""
+    """What follows an inconclusive watch: the new release stays, or the update fails."""
 
     KEEP = "keep"
     FAIL = "fail"

@@ -90,7 +90,7 @@ class TemplateJob(ManifestPart):
 
 
 class RolloutJob(ManifestPart):
-    """A rollout of a stream. If the stream already runs as in ``to``, the slot is skipped."""
+    """A rollout of a stream. If the stream already has the release and options of ``to``, the slot is skipped."""
 
     kind: Literal["rollout"]
     request: RolloutWanted

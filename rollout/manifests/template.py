@@ -35,7 +35,7 @@ _SQL: Final = (("query",), ("where",))
 
 
 class ParameterWanted(ManifestPart):
-    """A parameter. One without a default that is not required may be left out."""
+    """A parameter of a template. A launch may leave out each parameter that is not required."""
 
     type: ParameterType = Field(default="STRING", description="The parameter's GoogleSQL type.")
     default: Any = Field(default=None, description="The value if a launch gives none.")
@@ -44,7 +44,7 @@ class ParameterWanted(ManifestPart):
 
 
 class LaunchWanted(ManifestPart):
-    """What the template launches, with ``${name}`` where a parameter goes."""
+    """The job or stream that the template launches. ``${name}`` stands for the value of a parameter."""
 
     kind: Literal["backfill", "merge", "backup", "pipeline", "kinesis"] = Field(
         description="The kind of the job or stream."

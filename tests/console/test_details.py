@@ -31,7 +31,7 @@ def test_a_message_is_found_opened_copied_and_replayed_with_its_own_numbers(yard
     tab.sign_in(yard.key)
     with calm(tab):
         tab.open(search("740993", days=1))
-        tab.page.wait_for_selector("text=Read everything")
+        tab.page.wait_for_selector("text=The search has read all messages")
         assert tab.page.locator("#scan article").count() == 1
         tab.page.click("#scan article h3 a")
         tab.page.wait_for_selector("text=Copy the payload")
@@ -59,9 +59,9 @@ def test_a_search_is_stopped_and_says_how_far_it_came(yard: Yard, open_tab: Call
     tab.sign_in(yard.key)
     with calm(tab):
         tab.open(search("nowhere", days=900))
-        tab.page.wait_for_selector("text=/Read from .* back to/")
+        tab.page.wait_for_selector("text=/The search has read .* to .*Reading/")
         tab.page.click("#scan [data-stop]")
-        assert tab.page.inner_text("#scan [data-status]").startswith("Stopped. 0 found. Read from ")
+        assert tab.page.inner_text("#scan [data-status]").startswith("Stopped. 0 messages found. The search ")
         assert tab.page.is_hidden("#scan [data-stop]")
         assert tab.find_overflow() == []
 

@@ -158,7 +158,7 @@ def test_what_is_being_cancelled_already_is_not_offered_a_cancel() -> None:
 def test_a_merge_is_cancelled_and_retried_with_the_effect_in_words_before(yard, browser):
     job = add_merge(yard)
     page = browser.get(f"/console/jobs/{job}/cancel")
-    for said in ("0 of 2 sources are merged.", "Sources that the merge has merged stay merged."):
+    for said in ("0 of 2 sources are merged.", "Sources that are already merged stay merged."):
         assert said in page.text
     sent = {"form_token": token_of(page), "do": "perform", "etag": '"999"'}
     stale = browser.post(f"/console/jobs/{job}/cancel", data=sent)

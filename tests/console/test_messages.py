@@ -222,7 +222,7 @@ def test_a_search_says_what_it_has_read_and_ends(browser: httpx.Client) -> None:
     assert "Reading" in events[0][1]["html"]
     name, last = events[-1]
     assert (name, last["more"]) == ("end", None)
-    assert "1 found. Read everything" in last["html"]
+    assert "1 message found. The search has read all messages" in last["html"]
     found = "".join(data["html"] for name, data in events if name == "found")
     assert "9007199254740993" in found
     assert "<script>document" not in found

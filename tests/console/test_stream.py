@@ -89,7 +89,7 @@ def test_a_snapshot_is_rolled_back_to_or_deleted_from_its_row(yard: Yard, browse
     path = f"/console/snapshots/{snapshot}/delete"
     assert f'href="{path}"' in row
     page = browser.get(path)
-    assert "The snapshot goes with its files and its Pub/Sub snapshots." in page.text
+    assert "With the snapshot, its files and its Pub/Sub snapshots are deleted." in page.text
     fields = {"form_token": token_of(page), "do": "perform"}
     assert browser.post(path, data={**fields, "typed": "other"}).status_code == 422
     assert yard.api.store.get_snapshot(snapshot).state == "COMPLETED"

@@ -33,18 +33,10 @@ def render_error_codes() -> str:
     meanings = dict(_meanings(RefeedError))
     by_status: dict[str, list[list[str]]] = defaultdict(list)
     for place in sorted(FOLDER.glob("*.md")):
-        title, seen_as = _read(place.read_text())
-        number = re.match(r"\d{3}", seen_as)
-        heading = f"{number[0]} {HTTPStatus(int(number[0])).phrase}" if number else ELSEWHERE
-        also = re.sub(r"^\d{3}\b|\bwith `[\w-]+`|^none; |^(none|of) ", "", seen_as).strip(" ,;")
+        title, status, also = _read(place.read_text())
+        heading = f"{status} {HTTPStatus(int(status)).phrase}" if status.isdecimal() else ELSEWHERE
         meaning = meanings.pop(place.stem, title)
-        by_status[heading].append(
-            [
-                f"[`{place.stem}`](../problems/{place.name})",
-                prose(meaning),
-                prose(also.removeprefix("or ").removeprefix("also from ")),
-            ]
-        )
+        by_status[heading].append([f"[`{place.stem}`](../problems/{place.name})", prose(meaning), prose(also)])
     parts = [f"## {heading}\n\n{table(COLUMNS, by_status[heading])}" for heading in sorted(by_status)]
     reasons = [[f"`{code}`", prose(meaning)] for code, meaning in sorted(REASONS.items())]
     others = [[f"`{code}`", prose(meaning)] for code, meaning in sorted(meanings.items())]
@@ -61,8 +53,13 @@ def _meanings(kind: type[RefeedError]) -> Iterator[tuple[str, str]]:
         yield from _meanings(each)
 
 
-def _read(text: str) -> tuple[str, str]:
-    """Return a page's title, and what it says after its code: a status, or where else the code is seen."""
-    found = re.match(r"# (.+)\n\n`\w+`, (?:HTTP status: |from: )?(.+?)\.?\n", text)
+def _read(text: str) -> tuple[str, str, str]:
+    """Return a page's title, its HTTP status if it has one, and where else the code is seen."""
+    found = re.match(
+        r"# (.+)\n\n(?:The API returns the code `\w+` with HTTP status (\w+)(?: and the header `[\w-]+`)?\.)?"
+        r"(?:\s*It is also the code of ([^.]+)\.|The code `\w+` is ([^.]+)\.)?\n",
+        text,
+    )
     assert found, text[:200]
-    return found[1], found[2]
+    title, status, also, only = found.groups(default="")
+    return title, status, (also or only).replace("\n", " ") or (f"HTTP status {status}" if status == "4xx" else "")
