@@ -1,10 +1,17 @@
 // Copies payloads bit for bit: they come as base64, because HTML changes line ends, and are text only here. A button
 // is enabled once a click on it does something.
 export function offerCopies() {
-  for (const button of document.querySelectorAll("[data-copy]")) {
-    button.addEventListener("click", () => copy(button, new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes(button.dataset.copy))));
-    button.disabled = false;
-  }
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (button) copy(button, new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes(button.dataset.copy)));
+  });
+  // A refreshed part has its buttons as the server wrote them.
+  document.addEventListener("refreshed", enable);
+  enable();
+}
+
+function enable() {
+  for (const button of document.querySelectorAll("[data-copy]")) button.disabled = false;
 }
 
 function bytes(base64) {

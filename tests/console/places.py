@@ -38,7 +38,7 @@ def find_places(yard: Yard) -> Iterator[str]:
     yield "/sign-in"
     yield "/nowhere"
     yield known["/jobs/{id}/dead-letters"].removesuffix("/dead-letters")
-    yield f"/backfills/new?{urlencode({'source': 'orders', 'topic': 'replay', 'do': 'plan', **LAST_DAYS})}"
+    yield f"/backfills/new?{urlencode({'source': 'orders', 'topic': 'replay', 'do': 'plan', 'from': '2d'})}"
     for kind in ("merge", "compaction", "update"):
         (job,) = yard.api.store.list_jobs(JobFilter(kinds=(kind,)), limit=1)
         yield f"/jobs/{job.id}"
@@ -122,7 +122,7 @@ def apply_template(yard: Yard) -> str:
         "launch": {"kind": "merge", "request": {"source": "${source}"}},
     }
     with yard.api.client(yard.key) as client:
-        client.put("/manifests/again", content=json.dumps(manifest)).raise_for_status()
+        client.post("/manifests:apply", content=json.dumps(manifest)).raise_for_status()
     return "again"
 
 

@@ -7,6 +7,7 @@ import pytest
 from backfill.run.progress import Progress
 from jobs.keys import Keyring
 from model.job import JobState
+from tests.console.places import apply_schedule
 from tests.console.tab import Tab, calm
 from tests.console.yard import Yard
 
@@ -36,6 +37,19 @@ def test_figures_change_without_a_reload_and_the_focus_stays(yard: Yard, open_ta
         tab.page.wait_for_selector("text=25 %")
         assert tab.page.evaluate("document.querySelectorAll('#live .warning').length") == moved - 1
         assert tab.page.evaluate("document.activeElement.textContent") == "Resume ..."
+
+
+def test_a_document_can_be_copied_also_after_its_page_has_been_refreshed(yard, open_tab):
+    tab = open_tab()
+    with calm(tab):
+        tab.sign_in(yard.key)
+        tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        tab.open(f"/manifests/{apply_schedule(yard)}")
+        # The server's own button, which is disabled, has come once more.
+        tab.page.wait_for_selector("#as-of time")
+        tab.page.click("text=Copy the document")
+        tab.page.wait_for_selector("text=Copied")
+        assert tab.page.evaluate("navigator.clipboard.readText()").startswith("kind: Schedule\nname: yearly\n")
 
 
 def test_a_page_ages_by_its_own_clock_while_the_api_is_frozen(yard: Yard, open_tab: Callable[..., Tab]) -> None:
