@@ -319,10 +319,10 @@ def _refuse_stranger(scope: Scope) -> ForbiddenError | None:
     if (sign := find_proxy(scope)) is not None:
         return ProxyWithoutKeyError(
             f"This call came through a proxy ({sign}). Without keys, the service can't tell the "
-            "callers behind a proxy apart. Create a key with 'refeed keys create'."
+            "callers behind a proxy apart. Create a key with 'refeed key create'."
         )
     problem = find_foreign(scope)
-    return None if problem is None else ForbiddenError(f"{problem} Create a key with 'refeed keys create'.")
+    return None if problem is None else ForbiddenError(f"{problem} Create a key with 'refeed key create'.")
 
 
 def _bearer(request: Request) -> str:

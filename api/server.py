@@ -49,21 +49,21 @@ def check_admission(host: str, *, has_callers: bool, is_open: bool, held: Sequen
     if not is_loopback_name(host):
         raise SettingsError(
             f"The service has no key. With --host {host}, everybody who can reach this machine "
-            "could replay messages. Create a key with 'refeed keys create', or set "
+            "could replay messages. Create a key with 'refeed key create', or set "
             "REFEED_OIDC_ISSUER. Without a key and an issuer, the service can only listen on "
             "127.0.0.1."
         )
     if not is_open:
         raise SettingsError(
             "The service has no key, so it can't tell callers apart. Create a key with 'refeed "
-            "keys create', or set REFEED_OIDC_ISSUER. If every program on this machine may "
+            "key create', or set REFEED_OIDC_ISSUER. If every program on this machine may "
             "replay messages, and no proxy forwards calls to this service, use 'refeed api "
             "--open'."
         )
     if held:
         raise SettingsError(
             f"REFEED_APPROVE_STREAMS={','.join(held)} needs a second person, but without keys the "
-            "service can't tell people apart. Create a key for each person with 'refeed keys "
+            "service can't tell people apart. Create a key for each person with 'refeed key "
             "create', or set REFEED_OIDC_ISSUER, or leave REFEED_APPROVE_STREAMS empty."
         )
 

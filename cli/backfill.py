@@ -124,21 +124,10 @@ def _asks_whether_empty_is_meant(refused: RequestRefusedError) -> bool:
     return [(each.get("code"), each.get("pointer")) for each in faults] == [("nothing_selected", "/allow_empty")]
 
 
-@app.command("dead-letters", epilog=EXIT_CODES)
-def dead_letters(
-    backfill_id: IdArgument,
-    by: Annotated[
-        str | None, typer.Option(metavar="reason", help="Count the dead letters by reason.", show_default=False)
-    ] = None,
-    page_size: PageSizeOption = 50,
-    page_token: PageTokenOption = None,
-    as_json: JsonOption = False,
+def list_dead_letters(
+    backfill_id: str, by: str | None, page_size: int, page_token: str | None, *, as_json: bool
 ) -> None:
-    """List messages that could not be published, with the reasons.
-
-    'refeed retry ID --only failed' sends all dead letters again. With --code or --row, this command sends
-    only some dead letters.
-    """
+    """Print the messages that a backfill could not publish, or with ``by`` their reasons."""
     if by not in {None, "reason"}:
         raise InputError(f"--by accepts only 'reason', not {by!r}.")
     if by is not None:
@@ -165,7 +154,6 @@ def _reason_lines(found: Mapping[str, Any]) -> list[str]:
     return render_table(["code", "messages", "first row", "its reason"], rows)
 
 
-@app.command("missing", epilog=EXIT_CODES)
 def missing(
     backfill_id: IdArgument,
     page_size: PageSizeOption = 50,

@@ -136,8 +136,7 @@ def next_command(backfill: Mapping[str, Any]) -> str | None:
         return None
     if verb == "retry" and code == "messages_failed":
         verb = "dead-letters"
-    group = "backfill " if verb in {"missing", "dead-letters"} else ""
-    return f"refeed {group}{verb} {backfill['id']}"
+    return f"refeed {verb} {backfill['id']}"
 
 
 def waits_for_approval(backfill: Mapping[str, Any]) -> bool:

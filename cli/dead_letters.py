@@ -8,25 +8,17 @@ import typer
 
 from backfill.plan.request import BackfillRequest
 from cli.api import open_api, print_answer
+from cli.backfill import list_dead_letters
 from cli.backfill_view import plan_lines
 from cli.flags import read_given, takes_fields
-from cli.invocation import HomeGroup
 from cli.jobs import BACKFILL
 from cli.moments import FromOption, parse_moment, render_count, render_minute
-from cli.options import EXIT_CODES, WATCH_EXIT_CODES, JsonOption, WatchOption
-from cli.terminal import COLUMNS, render_figures
+from cli.options import JsonOption, PageSizeOption, PageTokenOption, WatchOption
+from cli.terminal import COLUMNS, print_found, render_figures
 from model.errors import InputError
 
 if TYPE_CHECKING:
     from client.api import RefeedApi
-
-app = typer.Typer(
-    cls=HomeGroup,
-    help="Count the pipeline's dead letters by source and reason, or send them again. Without a "
-    "subcommand, count the messages that became dead letters in the last 30 days.",
-    epilog=EXIT_CODES,
-    invoke_without_command=True,
-)
 
 SourceOption = Annotated[
     str, typer.Option(help="The source whose schema did not fit the messages.", show_default=False)
@@ -49,41 +41,49 @@ PathOption = Annotated[
 ]
 
 
-@app.callback()
-def count(context: typer.Context, *, start: FromOption = None, as_json: JsonOption = False) -> None:
-    """Count the pipeline's dead letters by source and reason, and send them again; without --from of 30 days.
+def dead_letters(
+    backfill_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="The id of a backfill, which begins with bf_.")
+    ] = None,
+    *,
+    start: FromOption = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="reason", help="Count the backfill's dead letters by reason.", show_default=False),
+    ] = None,
+    page_size: PageSizeOption = 50,
+    page_token: PageTokenOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Count the pipeline's dead letters by source and reason, or list those of a backfill.
 
-    A message counts once. 'repaired' are those that have become a row since, however that came about.
+    Without --from, the command counts the messages of the last 30 days, each once. 'repaired' messages have become
+    rows since then. 'refeed redrive' sends the pipeline's dead letters again, and 'refeed retry ID --only failed'
+    those of a backfill.
     """
-    if context.invoked_subcommand is not None:
+    if backfill_id is not None:
+        if start is not None:
+            raise InputError("--from is for the pipeline's dead letters, without an id.")
+        list_dead_letters(backfill_id, by, page_size, page_token, as_json=as_json)
         return
+    if by is not None or page_token is not None:
+        raise InputError("--by and --page-token are for the dead letters of a backfill: name its id.")
     begin = parse_moment(start, "--from")
     print_answer(lambda api: api.count_dead_letters(begin), lambda it: _lines(it["reasons"]), as_json=as_json)
 
 
-@app.command("plan", epilog=EXIT_CODES)
-def plan(
-    *,
-    source: SourceOption,
-    code: CodeOption = None,
-    path: PathOption = None,
-    message_id: IdOption = None,
-    start: FromOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show which dead letters 'redrive' would send again. Nothing is published."""
-    chosen_by = (code, path, message_id)
-    print_answer(
-        lambda api: api.plan_backfill(_request(api, source, chosen_by, start)),
-        lambda found: plan_lines(found, is_quoted=False),
-        as_json=as_json,
-    )
-
-
-@app.command("redrive", epilog=WATCH_EXIT_CODES)
 @takes_fields(
     BackfillRequest,
-    ("source", "code", "path", "message_id", "start", "canary_messages", "rate_limit_messages_per_second"),
+    (
+        "source",
+        "code",
+        "path",
+        "message_id",
+        "start",
+        "dry_run",
+        "canary_messages",
+        "rate_limit_messages_per_second",
+    ),
     help_texts={"canary_messages": "Publish N messages, and then pause until somebody resumes the backfill."},
 )
 def redrive(
@@ -93,6 +93,7 @@ def redrive(
     path: PathOption = None,
     message_id: IdOption = None,
     start: FromOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan. Nothing is published.")] = False,
     watch: WatchOption = False,
     as_json: JsonOption = False,
     **given: Any,
@@ -100,6 +101,10 @@ def redrive(
     """Create a backfill that sends dead letters of a source to the source's topic again."""
     with open_api() as api:
         request = _request(api, source, (code, path, message_id), start)
+        if dry_run:
+            planned = api.plan_backfill(request)
+            print_found(planned, lambda found: plan_lines(found, is_quoted=False), as_json=as_json)
+            return
         request |= {**read_given(BackfillRequest, given), "description": f"Dead letters of {source}."}
         made = api.backfills.create(request, idempotency_key=str(uuid4()))
         BACKFILL.finish(api, made, watch=watch, as_json=as_json)
@@ -151,4 +156,4 @@ def _lines(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if any(one["repaired"] is None for one in reasons):
         yield "\nThe number of repaired messages is unknown: name the staging tables in the API's"
         yield "REFEED_QUERY_TABLES."
-    yield f"\nSend them again: refeed dead-letters plan --source {reasons[0]['source']}, then redrive"
+    yield f"\nSend them again: refeed redrive --source {reasons[0]['source']}, first with --dry-run"

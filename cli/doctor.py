@@ -46,7 +46,7 @@ _STREAM_FIXES: Final = {
     "messages_expire": "refeed get streams",
     "stream_failing": "",
     "stream_behind": "refeed get topics",
-    "source_alert": "refeed registry check",
+    "source_alert": "refeed source check",
 }
 
 
@@ -147,7 +147,7 @@ def _examine_home(home: Path) -> Finding:
 def _examine_disk(home: Path) -> Finding:
     free = shutil.disk_usage(_nearest_folder(home)).free
     if free < _MIN_FREE_BYTES:
-        fix = "refeed lake vacuum --keep-hours 2"
+        fix = "refeed archive vacuum --keep-hours 2"
         return Finding("disk", "missing", f"only {free / 1000000000.0:.1f} GB are free for {home}", fix)
     return Finding("disk", "ok", f"{free / 1e9:.0f} GB are free for {home}")
 

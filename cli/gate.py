@@ -1,4 +1,4 @@
-"""``refeed sql check``: what the gate says of a query, or of thousands, without running one."""
+"""``refeed check``: what the gate says of a query, or of thousands, without running one."""
 
 import json
 import os
@@ -10,17 +10,14 @@ from typing import Annotated, TextIO
 import typer
 
 from cli.backfill import read_query
-from cli.invocation import HomeGroup, command_settings
+from cli.invocation import command_settings
 from cli.options import JsonObjectOption
 from cli.parameters import ParameterOption, parse_parameters
 from cli.query import gate_policy
 from cli.terminal import out, print_json
 from model.errors import InputError
 
-app = typer.Typer(cls=HomeGroup, help="Check queries.", no_args_is_help=True)
 
-
-@app.command("check")
 def check(
     query: Annotated[
         str | None,

@@ -1,4 +1,4 @@
-"""``refeed keys``: make, list and end the API's keys, in the job store itself."""
+"""``refeed key``: make, list and end the API's keys, in the job store itself."""
 
 import getpass
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""``refeed lake``: upkeep of the embedded warehouse."""
+"""``refeed archive``: upkeep of the embedded warehouse."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Compact, vacuum and expire the archive, or a staging or reporting table.",
+    help="Vacuum and expire the archive, or a staging or reporting table, and count its messages.",
     no_args_is_help=True,
 )
 
@@ -30,14 +30,13 @@ TableOption = Annotated[
 ]
 
 
-@app.command("compact")
 def compact(table: TableOption = None, as_json: JsonObjectOption = False) -> None:
     """Combine small files of a table into large files. A running backup and running queries continue.
 
     Streams also compact their tables by themselves.
     """
     removed = _open(table).compact()
-    said = f"{removed} files fewer; 'refeed lake vacuum' frees their space later"
+    said = f"{removed} files fewer; 'refeed archive vacuum' frees their space later"
     print_found({"files_removed": removed}, lambda _: [said], as_json=as_json)
 
 
@@ -85,7 +84,7 @@ def expire(
     table: TableOption = None,
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Delete the archive's messages that were archived before a day. 'refeed lake vacuum' then frees the disk.
+    """Delete the archive's messages that were archived before a day. 'refeed archive vacuum' then frees the disk.
 
     With --table, the command deletes the rows of that table instead. The command does not check whether the rows
     of a staging table are merged: choose a day before which all rows are merged.
@@ -94,7 +93,7 @@ def expire(
     if not yes:
         confirm(f"Delete all rows of {table or 'the archive'} that were ingested before {before:%Y-%m-%d}?")
     removed = found.expire(before=before.date())
-    said = f"{removed} files removed; 'refeed lake vacuum' frees their space later"
+    said = f"{removed} files removed; 'refeed archive vacuum' frees their space later"
     print_found({"files_removed": removed}, lambda _: [said], as_json=as_json)
 
 
@@ -143,5 +142,5 @@ def _open(table: str | None) -> "Upkeep":
     warehouse = open_deployment().warehouse
     found = warehouse.open_upkeep(table)
     if found is None:
-        raise SettingsError(f"'refeed lake' works only with a lake, but REFEED_WAREHOUSE is {warehouse.name}.")
+        raise SettingsError(f"'refeed archive' works only with a lake, but REFEED_WAREHOUSE is {warehouse.name}.")
     return found

@@ -64,7 +64,7 @@ app = typer.Typer(
     cls=HomeGroup,
     help="Back up every raw Pub/Sub message, and replay any of these messages.",
     epilog="Exit codes: 0 done; 1 failed (the message says why); 2 the command line or a setting is wrong, or "
-    "'sql check' refused the query; 3 the API, Pub/Sub or the warehouse does not answer; 4 the query or the "
+    "'check' refused the query; 3 the API, Pub/Sub or the warehouse does not answer; 4 the query or the "
     "request was refused; 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -117,12 +117,14 @@ app.add_typer(pipeline.app, name="pipeline", rich_help_panel=_RUN)
 app.add_typer(kinesis.app, name="kinesis", rich_help_panel=_RUN)
 app.add_typer(spark.app, name="spark", rich_help_panel=_RUN)
 app.add_typer(backfill.app, name="backfill", rich_help_panel=_REPLAY)
-app.add_typer(dead_letters.app, name="dead-letters", rich_help_panel=_REPLAY)
+_add(_REPLAY, "dead-letters", dead_letters.dead_letters)
+_add(_REPLAY, "missing", backfill.missing)
+_add(_REPLAY, "redrive", dead_letters.redrive, WATCH_EXIT_CODES)
 _add(_REPLAY, "messages", messages.messages)
 _add(_REPLAY, "histogram", inventory.histogram)
 _add(_REPLAY, "volumes", volumes.volumes)
 _add(_REPLAY, "query", query.query, None)
-app.add_typer(gate.app, name="sql", rich_help_panel=_REPLAY)
+_add(_REPLAY, "check", gate.check, None)
 _add(_LOOK, "status", status.status, status.EXIT_CODES)
 _add(_LOOK, "inbox", status.inbox)
 _add(_LOOK, "get", look.get)
@@ -146,6 +148,7 @@ _add(_STEER, "update", update.update, UPDATE_EXIT_CODES)
 _add(_STEER, "snapshot", snapshot.snapshot, WAIT_EXIT_CODES)
 _add(_STEER, "restore", snapshot.restore, WAIT_EXIT_CODES)
 _add(_STEER, "run-now", schedule.run_now)
+_add(_STEER, "compact", lake.compact, None)
 _add(_STEER, "diff", manifest.diff, manifest.DIFF_CODES)
 _add(_STEER, "apply", manifest.apply, manifest.EXIT_CODES)
 _add(_STEER, "delete", manifest.delete, manifest.EXIT_CODES)
@@ -154,9 +157,9 @@ app.add_typer(merge.app, name="merge", rich_help_panel=_STEER)
 _add(_ADMIN, "attach", attach.attach, None)
 _add(_ADMIN, "detach", attach.detach, None)
 _add(_ADMIN, "publish", publish.publish, None)
-app.add_typer(registry.app, name="registry", rich_help_panel=_ADMIN)
-app.add_typer(keys.app, name="keys", rich_help_panel=_ADMIN)
-app.add_typer(lake.app, name="lake", rich_help_panel=_ADMIN)
+app.add_typer(registry.app, name="source", rich_help_panel=_ADMIN)
+app.add_typer(keys.app, name="key", rich_help_panel=_ADMIN)
+app.add_typer(lake.app, name="archive", rich_help_panel=_ADMIN)
 app.add_typer(release.app, name="release", rich_help_panel=_ADMIN)
 
 

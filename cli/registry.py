@@ -1,4 +1,4 @@
-"""``refeed registry``: check, compare and publish what the pipeline's sources look like."""
+"""``refeed source``: check, compare and publish what the pipeline's sources look like."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing

@@ -12,7 +12,7 @@ _NONE: Final = "-"
 
 def _table(found: Mapping[str, Any]) -> Iterator[str]:
     if not found["sources"]:
-        yield "The registry has no sources. 'refeed registry publish --help' shows how to add one."
+        yield "The registry has no sources. 'refeed source publish --help' shows how to add one."
         return
     rows = [
         [
@@ -75,5 +75,5 @@ SOURCE: Final = ObjectKind(
     table=_table,
     read=lambda api, name: api.read_source(name),
     lines=_lines,
-    next=lambda found: f"refeed messages {found['topic']}" if found["topic"] else "refeed registry check",
+    next=lambda found: f"refeed messages {found['topic']}" if found["topic"] else "refeed source check",
 )

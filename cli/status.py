@@ -27,12 +27,12 @@ _MENDS: Final = {
     "messages_expire": "refeed get streams",
     "stream_failing": "refeed doctor, on the stream's machine",
     "stream_behind": "refeed get topics",
-    "source_alert": "refeed registry check",
+    "source_alert": "refeed source check",
     "topic_unread": "refeed attach",
 }
 _DOES: Final[Mapping[tuple[str, str], str]] = {
     ("approval", "backfill"): "refeed approve {id}",
-    ("incomplete", "backfill"): "refeed backfill missing {id}",
+    ("incomplete", "backfill"): "refeed missing {id}",
     ("failure", "merge"): "refeed retry {id}",
     ("failure", "compaction"): "refeed retry {id}",
     ("approval", "change"): "refeed approve {id}",

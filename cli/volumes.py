@@ -73,7 +73,7 @@ def render_volumes(found: Mapping[str, Any]) -> Iterator[str]:
     if len(gaps) > _MOST_GAPS:
         yield f"and {len(gaps) - _MOST_GAPS} more: --json has all"
     if any(each["total_messages"] is None for each in found["topics"]):
-        yield f"\n{UNKNOWN}: files of an earlier release have no counts; on a lake run 'refeed lake count'"
+        yield f"\n{UNKNOWN}: files of an earlier release have no counts; on a lake run 'refeed archive count'"
 
 
 def _sparkline(numbers: Sequence[int | None]) -> str:

@@ -142,9 +142,7 @@ def choose_sources(names: Iterable[str] | None, known: Mapping[str, MergeSource 
     errors: list[dict[str, Any]] = []
     for name in wanted:
         if name not in known:
-            message = (
-                f"The registry has no valid source {name[:100]!r}. 'refeed registry check' lists the sources."
-            )
+            message = f"The registry has no valid source {name[:100]!r}. 'refeed source check' lists the sources."
             errors.append({"code": "source_unknown", "message": message, "pointer": "/source"})
         elif known[name] is None:
             message = f"{name} has no key in sources.yaml, so it can't be merged."

@@ -118,7 +118,7 @@ class UpdateChecker:
         """Return all sources of the registry in the words of a release, which may read it differently."""
         started = self._releases.start(release, self._environment)
         try:
-            ran = started.run("registry", "check", "--json", seconds=_READ_SECONDS)
+            ran = started.run("source", "check", "--json", seconds=_READ_SECONDS)
             if ran.returncode:
                 raise RegistryError(_detail_of(ran.stderr))
             return [_of_json(source) for source in json.loads(ran.stdout)["sources"]]

@@ -1,4 +1,4 @@
-"""What ``refeed sql check`` says: the gate's verdict on one query or on thousands, the same as the API's."""
+"""What ``refeed check`` says: the gate's verdict on one query or on thousands, the same as the API's."""
 
 import json
 import time

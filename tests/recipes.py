@@ -9,7 +9,7 @@ from typing import Any
 from cli.parameters import parse_parameters
 
 PAGE = Path(__file__).parents[1] / "docs" / "recipes.md"
-# Tables that a recipe reads beside the archive, as ``refeed sql check --table-schema`` takes them.
+# Tables that a recipe reads beside the archive, as ``refeed check --table-schema`` takes them.
 TABLES = (
     """backup.dead_letters(data BYTES, attributes ARRAY<STRUCT<key STRING, value STRING>>, message_id STRING,
     publish_time TIMESTAMP, topic STRING, source STRING, error_code STRING, ingest_time TIMESTAMP,

@@ -26,7 +26,7 @@ resource "google_storage_bucket" "lake" {
   uniform_bucket_level_access = true
   public_access_prevention    = "enforced"
 
-  # Compaction replaces files, and 'refeed lake vacuum' deletes them: versions and soft deletes would keep each of them.
+  # Compaction replaces files, and 'refeed archive vacuum' deletes them: versions and soft deletes would keep each of them.
   versioning {
     enabled = false
   }

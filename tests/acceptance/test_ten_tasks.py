@@ -355,13 +355,13 @@ def with_dead_letters(night: Night) -> str:
 
 
 def test_messages_that_failed_again_by_command(night: Night, with_dead_letters: str, terminal: Terminal) -> None:
-    """``retry --only failed`` sends a backfill's dead letters; ``dead-letters redrive`` those of the pipeline."""
+    """``retry --only failed`` sends a backfill's dead letters; ``redrive`` those of the pipeline."""
     receive, receive_orders = night.listen("other"), night.listen("orders")
     terminal("retry", with_dead_letters, "--only", "failed", "--watch")
     assert {message.attributes["refeed_message_id"] for message in receive()} == {"m0", "m1"}
     night.lose_orders("lost-1", "lost-2")
     assert "wrong_type" in terminal("dead-letters")
-    made = terminal.read("dead-letters", "redrive", "--source", "orders", "--watch")
+    made = terminal.read("redrive", "--source", "orders", "--watch")
     assert {message.attributes["refeed_message_id"] for message in receive_orders()} == {"lost-1", "lost-2"}
     assert night.store.get(made["id"]).created_by == ANN
     assert (ANN, "FAILED -> PENDING") in night.actors(with_dead_letters), night.actors(with_dead_letters)

@@ -68,7 +68,7 @@ def test_behind_nginx_a_service_without_a_key_answers_nobody(api: Any, tmp_path:
             httpx.get(f"{url}{path}", timeout=_SECONDS) for path in ("/backfills", "/topics", "/audit", "/healthz")
         ]
     assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [(403, "proxy_without_key")] * 4
-    assert "refeed keys create" in answers[0].json()["detail"]
+    assert "refeed key create" in answers[0].json()["detail"]
 
 
 def test_behind_nginx_a_key_is_let_through_and_nobody_else(start_api: Callable[..., Any], tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_loopback_without_a_key_is_served_only_when_a_person_asks_for_it(host: s
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "refeed.example"])
 def test_any_other_address_needs_a_key_or_an_issuer(host: str, is_open: bool) -> None:
     check_admission(host, has_callers=True, is_open=is_open)
-    with pytest.raises(SettingsError, match="refeed keys create"):
+    with pytest.raises(SettingsError, match="refeed key create"):
         check_admission(host, has_callers=False, is_open=is_open)
 
 

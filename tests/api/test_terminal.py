@@ -88,7 +88,7 @@ def test_a_backfill_is_made_looked_at_steered_and_ended(backfill, refeed):
     assert [line.split()[0] for line in text.splitlines()[1:]] == [made["id"]]
     code, shown, _ = refeed("set", made["id"], "--rate-limit", "7", "--description", "slower", "--json")
     assert json.loads(shown)["rate_limit_messages_per_second"] == 7
-    for words in (["pause"], ["backfill", "missing"], ["backfill", "dead-letters"], ["logs"]):
+    for words in (["pause"], ["missing"], ["dead-letters"], ["logs"]):
         code, _, said = refeed(*words, made["id"])
         assert code == (4 if "missing" in words else 0), said
     code, text, _ = refeed("cancel", made["id"])

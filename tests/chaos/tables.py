@@ -77,4 +77,4 @@ class TablesLane(Lane):
         if what == "merge":
             return self.yard.command("merge", "merge")
         tables = ([], ["--table", "staging.orders"])
-        return self.yard.command("compact", "lake", "compact", *self.dice.choice(tables))
+        return self.yard.command("compact", "compact", *self.dice.choice(tables))

@@ -316,10 +316,10 @@ def test_a_change_sends_what_is_to_change_and_nothing_else(refeed, monkeypatch):
 )
 def test_what_became_of_it_is_listed(refeed, monkeypatch, command, page, shown):
     monkeypatch.setattr(KindCalls, "read_part", lambda self, id_, what, **params: page)
-    result = refeed("backfill", command, "bf_1")
+    result = refeed(command, "bf_1")
     assert result.out.splitlines()[1] == shown
     assert ("--page-token 5" in result.err) == (page.get("next_page_token") == "5")
-    assert json.loads(refeed("backfill", command, "bf_1", "--json").out) == page
+    assert json.loads(refeed(command, "bf_1", "--json").out) == page
 
 
 def test_dead_letters_are_counted_by_reason(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,11 +332,11 @@ def test_dead_letters_are_counted_by_reason(refeed: Refeed, monkeypatch: pytest.
         return found
 
     monkeypatch.setattr(KindCalls, "read_part", list_of_backfill)
-    result = refeed("backfill", "dead-letters", "bf_1", "--by", "reason")
+    result = refeed("dead-letters", "bf_1", "--by", "reason")
     assert result.out.splitlines()[1] == "gave_up  12        5          no answer"
-    assert json.loads(refeed("backfill", "dead-letters", "bf_1", "--by", "reason", "--json").out) == found
+    assert json.loads(refeed("dead-letters", "bf_1", "--by", "reason", "--json").out) == found
     assert asked == ["dead-letters/reasons"] * 2
-    assert refeed("backfill", "dead-letters", "bf_1", "--by", "topic").code == 2
+    assert refeed("dead-letters", "bf_1", "--by", "topic").code == 2
 
 
 def test_some_dead_letters_are_retried_by_code_or_by_row(refeed: Refeed, acted: list[tuple[str, Any]]) -> None:

@@ -51,7 +51,7 @@ bf_01M7Z1H20HKNZ6PGKRYCX6J210  FAILED  -> orders
   canary     10 messages, over
   approval   by key:bob at 2026-01-03T03:00:01Z, for 120,000 rows
   revert     refeed revert bf_01M7Z1H20HKNZ6PGKRYCX6J210
-  next       refeed backfill dead-letters bf_01M7Z1H20HKNZ6PGKRYCX6J210
+  next       refeed dead-letters bf_01M7Z1H20HKNZ6PGKRYCX6J210
 """
 
 
@@ -126,7 +126,7 @@ LANDED = {"state": "complete", "published": 2, "landed": 2, "merged": 0}
             },
             [
                 "revert     by key:bob at 2026-01-03T03:00:01Z, 2 rows deleted from staging",
-                "next       refeed backfill missing bf_1",
+                "next       refeed missing bf_1",
             ],
         ),
         ("FAILED", {"error": {"code": "nothing_selected", "message": "Nothing."}}, ["nothing_selected: Nothing."]),

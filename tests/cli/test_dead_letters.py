@@ -71,17 +71,17 @@ def test_dead_letters_are_counted_by_reason_within_80_columns(refeed: Refeed, as
     assert words[2] == ["orders", "not_json", "1", "unknown", "2026-01-10", "02:30", "81234"]
     assert "orders wrong_type: amount: wrong_type" in lines
     assert any("REFEED_QUERY_TABLES" in line for line in lines)
-    assert "refeed dead-letters plan --source orders" in lines[-1]
+    assert "refeed redrive --source orders, first with --dry-run" in lines[-1]
     assert len(json.loads(refeed("dead-letters", "--json").out)["reasons"]) == 2
 
 
 def test_all_of_a_source_some_or_one_are_planned_and_sent_again(refeed: Refeed, asked: list[Any]) -> None:
-    assert refeed("dead-letters", "plan", "--source", "orders").code == 130
+    assert refeed("redrive", "--dry-run", "--source", "orders").code == 130
     assert lists_of(asked[-1]) == {"codes": [], "paths": [], "message_ids": []}
     assert (asked[-1]["topic"], asked[-1]["query"]) == ("orders", "SELECT ...")
-    refeed("dead-letters", "plan", "--source", "orders", "--code", "wrong_type")
+    refeed("redrive", "--dry-run", "--source", "orders", "--code", "wrong_type")
     assert lists_of(asked[-1]) == {"codes": ["wrong_type"], "paths": [], "message_ids": []}
-    refeed("dead-letters", "redrive", "--source", "orders", "--id", "8", "--id", "9", "--canary", "1")
+    refeed("redrive", "--source", "orders", "--id", "8", "--id", "9", "--canary", "1")
     assert lists_of(asked[-1]) == {"codes": [], "paths": [], "message_ids": ["8", "9"]}
     assert asked[-1]["canary_messages"] == 1
 
@@ -99,16 +99,22 @@ def test_a_plan_names_no_option_that_redrive_has_not(
         "rows_by_topic": {},
     }
     monkeypatch.setattr(RefeedApi, "plan_backfill", lambda self, request, exact=False: plan)
-    found = refeed("dead-letters", "plan", "--source", "orders")
+    found = refeed("redrive", "--dry-run", "--source", "orders")
     assert (found.code, "12 messages -> orders" in found.out, "--plan" in found.out) == (0, True, False)
 
 
 def test_what_is_not_there_is_not_sent(refeed: Refeed, asked: list[Any]) -> None:
     for arguments in (("--source", "billing"), ("--source", "orders", "--code", "too_large")):
-        result = refeed("dead-letters", "redrive", *arguments)
+        result = refeed("redrive", *arguments)
         assert result.code == 2
         assert "refeed dead-letters" in result.err
     assert asked == [None, None]
+
+
+def test_options_of_the_other_dead_letters_are_refused(refeed: Refeed, asked: list[Any]) -> None:
+    for arguments in (("bf_1", "--from", "1d"), ("--by", "reason"), ("--page-token", "x")):
+        assert refeed("dead-letters", *arguments).code == 2
+    assert asked == []
 
 
 def test_where_there_are_none_it_says_so(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,5 +123,5 @@ def test_where_there_are_none_it_says_so(refeed: Refeed, monkeypatch: pytest.Mon
 
 
 def test_those_at_one_place_of_the_message_are_chosen_by_its_path(refeed: Refeed, asked: list[Any]) -> None:
-    refeed("dead-letters", "redrive", "--source", "orders", "--path", "amount", "--path", "lines[].count")
+    refeed("redrive", "--source", "orders", "--path", "amount", "--path", "lines[].count")
     assert lists_of(asked[-1]) == {"codes": [], "paths": ["amount", "lines[].count"], "message_ids": []}

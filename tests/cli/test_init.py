@@ -84,6 +84,6 @@ def test_without_credentials_the_line_to_log_in_is_named(refeed, monkeypatch, tm
 
 
 def test_what_reads_a_lake_says_so_instead_of_reading_one_that_nobody_writes(refeed, bigquery):
-    refused = refeed("lake", "compact")
+    refused = refeed("compact")
     assert refused.code == 2
     assert "only with a lake, but REFEED_WAREHOUSE is bigquery" in refused.err

@@ -18,7 +18,7 @@ def entries(home: Path) -> list[tuple[str, str, str | None]]:
 
 
 def test_a_key_is_shown_once_and_opens_what_it_says(refeed: Callable[..., Any], home: Path) -> None:
-    made = refeed("keys", "create", "ci", "--scope", "read", "--scope", "backfills.run", "--topic", "orders")
+    made = refeed("key", "create", "ci", "--scope", "read", "--scope", "backfills.run", "--topic", "orders")
     token = made.out.strip()
     assert made.code == 0
     assert "can't be shown again" in made.err
@@ -27,7 +27,7 @@ def test_a_key_is_shown_once_and_opens_what_it_says(refeed: Callable[..., Any], 
     principal = Keyring(store).authenticate(token)
     store.close()
     assert (principal.name, principal.scopes, principal.topics) == ("key:ci", {READ, RUN}, ("orders",))
-    listed = refeed("keys", "list")
+    listed = refeed("key", "list")
     assert token not in listed.out
     assert token[:13] in listed.out
     assert entries(home) == [("createKey", "done", "ci: backfills.read, backfills.run")]
@@ -35,7 +35,7 @@ def test_a_key_is_shown_once_and_opens_what_it_says(refeed: Callable[..., Any], 
 
 def test_a_key_ends_after_a_year_unless_something_else_is_said(refeed: Callable[..., Any]) -> None:
     def expiry(*arguments: str) -> str | None:
-        made = json.loads(refeed("keys", "create", "ci", "--scope", "read", "--json", *arguments).out)
+        made = json.loads(refeed("key", "create", "ci", "--scope", "read", "--json", *arguments).out)
         found: str | None = made["expires_at"]
         return found
 
@@ -46,10 +46,10 @@ def test_a_key_ends_after_a_year_unless_something_else_is_said(refeed: Callable[
 
 
 def test_a_revoked_key_is_listed_as_such(refeed: Callable[..., Any], home: Path) -> None:
-    made = json.loads(refeed("keys", "create", "ci", "--scope", "admin", "--json").out)
-    revoked = refeed("keys", "revoke", made["prefix"], "--json")
+    made = json.loads(refeed("key", "create", "ci", "--scope", "admin", "--json").out)
+    revoked = refeed("key", "revoke", made["prefix"], "--json")
     assert json.loads(revoked.out)["state"] == "revoked"
-    (listed,) = json.loads(refeed("keys", "list", "--json").out)
+    (listed,) = json.loads(refeed("key", "list", "--json").out)
     assert (listed["id"], listed["state"]) == (made["id"], "revoked")
     assert "key" not in listed
     assert "digest" not in listed
@@ -62,13 +62,13 @@ def test_a_revoked_key_is_listed_as_such(refeed: Callable[..., Any], home: Path)
 
 
 def test_what_is_wrong_with_a_key_is_said_and_nothing_is_made(refeed: Callable[..., Any]) -> None:
-    wrong = refeed("keys", "create", "c\ti", "--scope", "root", "--topic", "no topic")
+    wrong = refeed("key", "create", "c\ti", "--scope", "root", "--topic", "no topic")
     assert wrong.code == 2
     assert [line in wrong.err for line in ("/name", "/scopes", "/topics")] == [True] * 3
-    assert json.loads(refeed("keys", "list", "--json").out) == []
+    assert json.loads(refeed("key", "list", "--json").out) == []
 
 
 def test_revoking_what_is_not_there_is_an_error(refeed: Callable[..., Any]) -> None:
-    result = refeed("keys", "revoke", "ky_nothing")
+    result = refeed("key", "revoke", "ky_nothing")
     assert result.code == 1
     assert "key_not_found" in result.err

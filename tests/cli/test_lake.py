@@ -32,44 +32,44 @@ def archive(home: Path) -> LakeArchive:
 
 
 def test_compact_makes_one_file_of_small_ones(refeed: Callable[..., Any], archive: LakeArchive) -> None:
-    result = refeed("lake", "compact", "--json")
+    result = refeed("compact", "--json")
     assert (result.code, json.loads(result.out)) == (0, {"files_removed": 2})
     assert [file.rows for file in archive.data_files()] == [3]
 
 
 def test_vacuum_keeps_what_is_young(refeed: Callable[..., Any], archive: LakeArchive) -> None:
-    assert refeed("lake", "compact").code == 0
-    assert json.loads(refeed("lake", "vacuum", "--json").out) == {
+    assert refeed("compact").code == 0
+    assert json.loads(refeed("archive", "vacuum", "--json").out) == {
         "files": [],
         "dry_run": False,
         "tables": {"archive": 0},
     }
-    too_short = refeed("lake", "vacuum", "--keep-hours", "1")
+    too_short = refeed("archive", "vacuum", "--keep-hours", "1")
     assert too_short.code == 2
     assert "--keep-hours" in too_short.err
 
 
 def test_expire_asks_first_and_then_takes_whole_days(refeed, archive, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
-    refused = refeed("lake", "expire", "--before", "2999-01-01")
+    refused = refeed("archive", "expire", "--before", "2999-01-01")
     assert refused.code == 1
     assert len(archive.data_files()) == 3
     days = [file.partition.date() for file in archive.data_files()]
     for before, removed in ((min(days), 0), (max(days) + timedelta(days=1), 3)):
-        done = refeed("lake", "expire", "--before", before.isoformat(), "--yes", "--json")
+        done = refeed("archive", "expire", "--before", before.isoformat(), "--yes", "--json")
         assert json.loads(done.out) == {"files_removed": removed}
     assert archive.data_files() == []
 
 
 def test_files_of_an_earlier_refeed_are_counted_once(refeed, archive, monkeypatch):
     size = sum(file.size_bytes for file in archive.data_files())
-    assert json.loads(refeed("lake", "count", "--json").out) == {"files": 0, "bytes": 0, "dry_run": False}
+    assert json.loads(refeed("archive", "count", "--json").out) == {"files": 0, "bytes": 0, "dry_run": False}
     monkeypatch.setattr(files, "VOLUMES_KEY", b"another")
     monkeypatch.setattr(volumes, "VOLUMES_KEY", b"another")
-    asked = json.loads(refeed("lake", "count", "--dry-run", "--json").out)
+    asked = json.loads(refeed("archive", "count", "--dry-run", "--json").out)
     assert asked == {"files": 3, "bytes": size, "dry_run": True}
-    assert f"3 files were read, {size:,} bytes" in refeed("lake", "count").out
-    assert json.loads(refeed("lake", "count", "--dry-run", "--json").out)["files"] == 0
+    assert f"3 files were read, {size:,} bytes" in refeed("archive", "count").out
+    assert json.loads(refeed("archive", "count", "--dry-run", "--json").out)["files"] == 0
 
 
 def test_a_table_of_rows_is_looked_after_like_the_archive(refeed: Callable[..., Any], home: Path) -> None:
@@ -80,11 +80,11 @@ def test_a_table_of_rows_is_looked_after_like_the_archive(refeed: Callable[..., 
     for number in (1, 2):
         rows = pa.RecordBatch.from_pylist([{"id": number, "ingest_time": None}], schema=arrow_schema(schema))
         table.commit([table.writer().write_rows([rows])], Attempt("stream", number, "lease", epoch))
-    result = refeed("lake", "compact", "--table", "staging.orders", "--json")
+    result = refeed("compact", "--table", "staging.orders", "--json")
     assert (result.code, json.loads(result.out)) == (0, {"files_removed": 1})
-    result = refeed("lake", "expire", "--before", "2999-01-01", "--yes", "--table", "staging.orders", "--json")
+    result = refeed("archive", "expire", "--before", "2999-01-01", "--yes", "--table", "staging.orders", "--json")
     assert json.loads(result.out) == {"files_removed": 1}
-    missing = refeed("lake", "vacuum", "--table", "staging.nothing")
+    missing = refeed("archive", "vacuum", "--table", "staging.nothing")
     assert (missing.code, "no table staging.nothing" in missing.err) == (1, True)
 
 
@@ -101,16 +101,16 @@ def test_vacuum_frees_what_merges_and_compactions_replaced_in_every_table_of_the
     staged = {file.path for file in LakeRowTable(str(lake), "staging.orders").data_files()}
     with monkeypatch.context() as patch:
         patch.setattr(Disk, "now", lambda _: time.time() - 3 * 86_400)
-        assert refeed("lake", "compact", "--table", "staging.orders").code == 0
+        assert refeed("compact", "--table", "staging.orders").code == 0
         orders.stage((1, 3))
         assert refeed("merge", "--source", "orders").code == 0
     version = reporting.snapshot().version
-    found = json.loads(refeed("lake", "vacuum", "--dry-run", "--json").out)
+    found = json.loads(refeed("archive", "vacuum", "--dry-run", "--json").out)
     freed = {name: number for name, number in found["tables"].items() if number}
     assert freed == {"reporting.orders": 1, "staging.orders": 2}
     assert found["tables"].keys() - freed == {"archive", "backup.merge_audits"}
     assert Path(merged.path).exists()
-    assert refeed("lake", "vacuum").out.splitlines()[-1] == "3 files were deleted"
+    assert refeed("archive", "vacuum").out.splitlines()[-1] == "3 files were deleted"
     assert not any(Path(path).exists() for path in (merged.path, *staged))
     assert reporting.snapshot().version == version, "a commit would overtake a merge under way"
     orders.stage((1, 4), (2, 4))
@@ -135,5 +135,5 @@ def test_vacuum_leaves_a_day_to_readers_of_reporting_and_to_a_merge_whatever_is_
     for path in (merged.path, uncommitted):
         os.utime(path, (time.time() - 20 * 3600,) * 2)
     for arguments in ((), ("--table", "reporting.orders")):
-        assert refeed("lake", "vacuum", "--keep-hours", "2", *arguments).code == 0
+        assert refeed("archive", "vacuum", "--keep-hours", "2", *arguments).code == 0
         assert (Path(merged.path).exists(), uncommitted.exists()) == (True, True)

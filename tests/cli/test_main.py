@@ -22,9 +22,10 @@ from tests.worlds.http import Answer, answering
 
 COMMANDS = (
     "demo", "up", "doctor", "init", "attach", "detach", "publish", "query", "pubsub", "api", "backfill", "get",
-    "describe", "watch", "logs", "figures", "status", "inbox", "events", "histogram", "messages", "backup", "keys",
+    "describe", "watch", "logs", "figures", "status", "inbox", "events", "histogram", "messages", "backup", "key",
     "pause", "resume", "cancel", "retry", "revert", "approve", "reject", "set", "launch", "drain", "update",
-    "snapshot", "restore", "run-now", "apply", "delete", "merge", "lake", "pipeline", "registry", "spark", "sql",
+    "snapshot", "restore", "run-now", "apply", "delete", "merge", "archive", "pipeline", "source", "spark",
+    "check", "redrive", "dead-letters", "compact", "diff",
 )  # fmt: skip
 
 
@@ -115,13 +116,13 @@ def test_an_error_is_one_line_with_its_code_and_no_traceback(refeed, monkeypatch
         ("backfill", "create", "SELECT 1", "--topic", "t", "--param", "day"),
         ("backfill", "create", "@/no/such/file", "--topic", "t"),
         ("init", "--location", "EU"),
-        ("keys", "create", "ci", "--scope", "fly"),
+        ("key", "create", "ci", "--scope", "fly"),
         ("merge", "--dry-run", "list"),
         ("merge", "--since", "yesterday"),
         ("query",),
         ("query", "SELECT 1", "--param", "day:DATE:2026-01-01", "--param", "day:DATE:2026-01-02"),
-        ("registry", "diff", "orders.txt"),
-        ("sql", "check", "SELECT 1", "--table-schema", "nothing"),
+        ("source", "diff", "orders.txt"),
+        ("check", "SELECT 1", "--table-schema", "nothing"),
     ],
 )
 def test_what_a_command_does_not_take_is_wrong_usage(refeed, arguments):
@@ -133,7 +134,7 @@ def test_what_a_command_does_not_take_is_wrong_usage(refeed, arguments):
 def test_wrong_settings_are_wrong_usage_and_all_named(refeed, monkeypatch):
     monkeypatch.setenv("REFEED_ACK_DEADLINE_SECONDS", "5")
     monkeypatch.setenv("REFEED_LAUNCHER", "cron")
-    result = refeed("lake", "compact")
+    result = refeed("compact")
     assert result.code == 2
     assert SettingsError.code in result.err
     assert "REFEED_ACK_DEADLINE_SECONDS" in result.err
@@ -179,18 +180,18 @@ def test_with_json_a_question_without_an_answer_is_a_problem_too(refeed, monkeyp
 
 def test_a_question_that_nobody_can_answer_names_the_option_that_does(refeed, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    result = refeed("lake", "expire", "--before", "2020-01-01")
+    result = refeed("archive", "expire", "--before", "2020-01-01")
     assert (result.code, result.out.strip()) == (1, "")
     assert "Without a terminal, you can't answer this question. To answer yes, use --yes." in result.err
 
 
 def test_an_answer_that_is_piped_in_counts(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
-    result = refeed("lake", "expire", "--before", "2020-01-01")
+    result = refeed("archive", "expire", "--before", "2020-01-01")
     assert (result.code, "--yes" in result.err) == (1, False)
 
 
-@pytest.mark.parametrize("arguments", [["keys", "list"], ["keys", "list", "--json"]])
+@pytest.mark.parametrize("arguments", [["key", "list"], ["key", "list", "--json"]])
 def test_a_full_disk_behind_the_output_is_an_error_and_no_traceback(arguments: list[str], home: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = _run_alone(*arguments, stdout=full)
@@ -206,7 +207,7 @@ def test_an_output_that_has_not_every_letter_gets_the_rest_as_escapes(home: Path
     assert _run_alone(*query, stdout=subprocess.PIPE, env=environment).returncode == 0
 
 
-@pytest.mark.parametrize("command", ["--version", "keys list", "sql check SELECT"])
+@pytest.mark.parametrize("command", ["--version", "key list", "check SELECT"])
 def test_a_closed_stdout_is_an_error_and_no_traceback(home: Path, command: str) -> None:
     done = _run_alone(*command.split(), redirection=">&-")
     assert done.returncode == 1, done.stderr
@@ -218,14 +219,14 @@ def test_a_closed_stdout_is_an_error_and_no_traceback(home: Path, command: str) 
 def test_output_that_is_still_buffered_at_the_end_is_not_lost_without_a_word(home: Path, tmp_path: Path) -> None:
     queries = tmp_path / "queries.jsonl"
     queries.write_text('{"id": "one", "sql": "SELECT 1"}\n')
-    done = _run_alone("sql", "check", "--jsonl", str(queries), redirection=">&-")
+    done = _run_alone("check", "--jsonl", str(queries), redirection=">&-")
     assert (done.returncode, "output_unwritable" in done.stderr, "Exception" in done.stderr) == (1, True, False)
 
 
 def test_a_closed_stderr_leaves_the_result_and_the_exit_code(home: Path) -> None:
-    found = _run_alone("keys", "list", "--json", redirection="2>&-", stdout=subprocess.PIPE)
+    found = _run_alone("key", "list", "--json", redirection="2>&-", stdout=subprocess.PIPE)
     assert (found.returncode, found.stdout) == (0, "[]\n")
-    refused = _run_alone("lake", "count", "--nonsense", redirection="2>&-", stdout=subprocess.PIPE)
+    refused = _run_alone("archive", "count", "--nonsense", redirection="2>&-", stdout=subprocess.PIPE)
     assert (refused.returncode, refused.stdout) == (2, "")
 
 
@@ -271,7 +272,7 @@ def _run_alone(*arguments: str, redirection: str = "", **options: Any) -> "subpr
     return subprocess.run(command, check=False, **given)
 
 
-@pytest.mark.parametrize("command", ["up", "init", "keys list", "pubsub --port 0", "backup"])
+@pytest.mark.parametrize("command", ["up", "init", "key list", "pubsub --port 0", "backup"])
 def test_a_home_that_can_not_be_written_is_an_error_with_its_name(refeed, monkeypatch, tmp_path, command):
     (tmp_path / "file").touch()
     home = tmp_path / "file" / "home"
@@ -284,7 +285,7 @@ def test_a_home_that_can_not_be_written_is_an_error_with_its_name(refeed, monkey
     assert json.loads(refeed(*command.split(), "--json").err)["code"] in {"home_unwritable", "input_invalid"}
 
 
-@pytest.mark.parametrize("command", ["keys list", "up"])
+@pytest.mark.parametrize("command", ["key list", "up"])
 def test_a_home_that_can_not_be_made_is_an_error_with_its_name(refeed, monkeypatch, command):
     monkeypatch.delenv("REFEED_HOME")
     monkeypatch.setenv("HOME", "/proc")

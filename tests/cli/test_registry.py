@@ -36,7 +36,7 @@ def settings(home):
 
 
 def test_files_are_checked_as_if_they_were_published_and_are_not(refeed, files, settings):
-    result = refeed("registry", "check", *files())
+    result = refeed("source", "check", *files())
     assert result.code == 0
     assert "shop.Order" in result.out
     assert "inferred" in result.out
@@ -46,18 +46,18 @@ def test_files_are_checked_as_if_they_were_published_and_are_not(refeed, files, 
 def test_an_inferred_source_is_named_although_nothing_of_it_can_be_compared(refeed, files):
     (path,) = files(sources="sources: {hooks: {topic: hooks, schema: inferred}}")[1:]
     for command in ("diff", "publish"):
-        result = refeed("registry", command, path)
+        result = refeed("source", command, path)
         assert (result.code, "hooks: an inferred source" in result.out) == (0, True)
 
 
 def test_the_help_shows_a_whole_file_and_the_words_for_other_sources(refeed, files):
-    said = " ".join(refeed("registry", "publish", "--help").out.split())
+    said = " ".join(refeed("source", "publish", "--help").out.split())
     example, message = (re.search(f"`({words})`", said).group(1) for words in ("sources: .*?", "message: .*?"))
     descriptors, path = files(sources=example)
-    assert refeed("registry", "check", path).code == 0
+    assert refeed("source", "check", path).code == 0
     with_message = example.replace("schema: inferred", f"{message}, key: id")
     files(sources=with_message)
-    checked = refeed("registry", "check", descriptors, path)
+    checked = refeed("source", "check", descriptors, path)
     assert (with_message != example, checked.code, "shop.Order" in checked.out) == (True, 0, True), checked.err
 
 
@@ -72,14 +72,14 @@ sources:
 
 def test_what_can_never_be_merged_is_a_finding_and_no_fault(refeed, files, settings):
     given = files(sources=INFERRED)
-    checked = refeed("registry", "check", *given)
+    checked = refeed("source", "check", *given)
     assert checked.code == 0
     (line,) = [line for line in checked.out.splitlines() if line.startswith("note: ")]
     assert line.startswith("note: visits.partition: 'at' is ")
     assert "_publish_time" in line
-    found = json.loads(refeed("registry", "check", "--json", *given).out)["findings"]
+    found = json.loads(refeed("source", "check", "--json", *given).out)["findings"]
     assert [(each["source"], each["field"]) for each in found] == [("visits", "partition")]
-    assert refeed("registry", "publish", *given).code == 0
+    assert refeed("source", "publish", *given).code == 0
     snapshot = Registry(settings.registry).read_valid()
     assert [source.name for source in snapshot.sources] == ["orders", "visits", "hooks", "calls"]
 
@@ -92,7 +92,7 @@ sources:
   hooks: {topic: hooks, schema: inferred, event_time: at}
 """
     given = files("int64 id = 1; string at = 2; int64 n = 3; string code = 4;", text)
-    found = json.loads(refeed("registry", "check", "--json", *given).out)["findings"]
+    found = json.loads(refeed("source", "check", "--json", *given).out)["findings"]
     assert [(each["source"], each["field"], each["message"].split(" is ")[0][:13]) for each in found] == [
         ("orders", "event_time", "'at'"),
         ("orders", "dedup_order", "'code'"),
@@ -103,7 +103,7 @@ sources:
 
 
 def test_every_fault_is_printed_with_its_place(refeed, files):
-    result = refeed("registry", "check", *files(sources="sources:\n  orders: {topic: x, message: shop.Nope}"))
+    result = refeed("source", "check", *files(sources="sources:\n  orders: {topic: x, message: shop.Nope}"))
     assert result.code == 1
     assert "registry_invalid" in result.err
     assert "sources.yaml.sources.orders.topic" in result.err
@@ -111,42 +111,42 @@ def test_every_fault_is_printed_with_its_place(refeed, files):
 
 
 def test_a_difference_is_shown_and_a_refused_one_fails(refeed, files, settings):
-    assert refeed("registry", "publish", *files()).code == 0
+    assert refeed("source", "publish", *files()).code == 0
     source = Registry(settings.registry).read().sources[0]
     LakeRowTable(settings.lake, "staging.orders").evolve(source.row_schema)
-    added = refeed("registry", "diff", *files("int64 id = 1; string name = 2; bool late = 3;"))
+    added = refeed("source", "diff", *files("int64 id = 1; string name = 2; bool late = 3;"))
     assert added.code == 0
     assert "late is new: BOOL NULLABLE" in added.out
-    refused = refeed("registry", "diff", "--json", *files("string id = 1; string name = 2;"))
+    refused = refeed("source", "diff", "--json", *files("string id = 1; string name = 2;"))
     assert refused.code == 1
     (found,) = json.loads(refused.out)["sources"]
     assert found["refused"] == [{"path": "id", "text": "is INT64, but must be STRING"}]
 
 
 def test_what_a_table_can_t_become_is_not_published(refeed, files, settings):
-    refeed("registry", "publish", *files())
+    refeed("source", "publish", *files())
     registry = Registry(settings.registry)
     LakeRowTable(settings.lake, "staging.orders").evolve(registry.read().sources[0].row_schema)
     before = registry.read().version
-    result = refeed("registry", "publish", *files("int64 id = 1;"))
+    result = refeed("source", "publish", *files("int64 id = 1;"))
     assert result.code == 1
     assert "orders.name: was STRING and is gone" in result.err
     assert registry.read().version == before
-    assert refeed("registry", "publish", *files("int64 id = 1; string name = 2; int64 n = 3;")).code == 0
+    assert refeed("source", "publish", *files("int64 id = 1; string name = 2; int64 n = 3;")).code == 0
     assert registry.read().version != before
 
 
 def test_the_registry_itself_is_checked_without_files(refeed, files, settings):
-    assert refeed("registry", "check").code == 1
-    refeed("registry", "publish", *files())
-    found = json.loads(refeed("registry", "check", "--json").out)
+    assert refeed("source", "check").code == 1
+    refeed("source", "publish", *files())
+    found = json.loads(refeed("source", "check", "--json").out)
     assert [source["name"] for source in found["sources"]] == ["orders", "hooks"]
     assert found["sources"][0]["staging"] == "staging.orders"
 
 
 def test_a_file_that_is_neither_is_refused(refeed, tmp_path):
     (tmp_path / "shop.proto").write_text("")
-    result = refeed("registry", "check", str(tmp_path / "shop.proto"))
+    result = refeed("source", "check", str(tmp_path / "shop.proto"))
     assert result.code == 2
     assert "neither sources.yaml nor a descriptor set" in result.err
 
@@ -155,6 +155,6 @@ def test_two_files_of_one_name_are_refused(refeed, files, tmp_path):
     first, sources = files()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "shop.desc").write_bytes(b"another")
-    result = refeed("registry", "publish", first, sources, str(tmp_path / "other" / "shop.desc"))
+    result = refeed("source", "publish", first, sources, str(tmp_path / "other" / "shop.desc"))
     assert result.code == 2
     assert "Two files have the name shop.desc" in result.err

@@ -137,14 +137,14 @@ def test_a_log_on_a_full_disk_stops_nobody() -> None:
 def test_an_api_without_keys_does_not_listen_for_others(refeed: Callable[..., Any], host: str) -> None:
     refused = refeed("api", "--host", host, "--port", "0")
     assert refused.code == 2
-    assert "refeed keys create" in refused.err
+    assert "refeed key create" in refused.err
 
 
 def test_an_api_without_keys_starts_only_when_a_person_says_so(refeed: Callable[..., Any]) -> None:
     refused = refeed("api", "--port", str(free_port()))
     assert refused.code == 2
     assert "--open" in refused.err
-    assert "refeed keys create" in refused.err
+    assert "refeed key create" in refused.err
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

@@ -20,7 +20,7 @@ def test_nothing_is_written_outside_of_the_home(named, refeed, home, monkeypatch
     for arguments in (
         ["init"],
         ["attach", "orders"],
-        ["keys", "create", "till", "--scope", "read"],
+        ["key", "create", "till", "--scope", "read"],
         ["query", "SELECT COUNT(*) AS n FROM backup.messages"],
     ):
         result = refeed(*arguments)

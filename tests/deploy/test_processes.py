@@ -145,8 +145,8 @@ def test_cron_finds_refeed_and_its_home_where_the_image_has_them(tmp_path: Path)
     assert said == [
         "merge create --watch --idempotency-key merge-DAY-",
         "backup snapshot night-DAY",
-        "lake compact",
-        "lake vacuum --keep-hours 48",
+        "compact",
+        "archive vacuum --keep-hours 48",
     ]
 
 

@@ -77,7 +77,7 @@ def make(program: Path, folder: Path) -> Record:
         system.start_pubsub()
         _set_up(system, folder)
         scopes = ["plan", "run", "read", "messages.read"]
-        made = system.run("keys", "create", "old", *[f"--scope={each}" for each in scopes], "--days=0", "--json")
+        made = system.run("key", "create", "old", *[f"--scope={each}" for each in scopes], "--days=0", "--json")
         record.key = json.loads(made)["key"]
         system.start_streams()
         system.start_api(record.key)
@@ -115,7 +115,7 @@ def _set_up(system: System, folder: Path) -> None:
     (folder / "sources.yaml").write_text(_SOURCES)
     command = [sys.executable, "-m", "grpc_tools.protoc", f"--proto_path={folder}", "--include_imports"]
     subprocess.run([*command, f"--descriptor_set_out={folder / 'shop.desc'}", "shop.proto"], check=True)
-    system.run("registry", "publish", str(folder / "shop.desc"), str(folder / "sources.yaml"))
+    system.run("source", "publish", str(folder / "shop.desc"), str(folder / "sources.yaml"))
 
 
 def _has_subscriptions(count: int) -> bool:

@@ -43,6 +43,6 @@ def test_the_page_s_schema_compiles_with_the_page_s_command_and_makes_the_page_s
     assert described["amount"].type == "FLOAT64"
 
 
-@pytest.mark.parametrize("command", ["refeed attach orders", "refeed registry publish", "refeed pipeline run"])
+@pytest.mark.parametrize("command", ["refeed attach orders", "refeed source publish", "refeed pipeline run"])
 def test_the_page_names_every_command_that_a_new_source_takes(command):
     assert any(command in text for text in fences("sh"))

@@ -32,7 +32,7 @@ def test_what_did_not_land_whole_waits_and_what_landed_does_not(store: JobStore,
     ended(store, JobState.CANCELLED)
     (item,) = items(store, tmp_path)
     assert (item.kind, item.message) == ("incomplete", "3 messages are not in the staging table")
-    assert _DOES[item.kind, item.resource].format(id=item.id).startswith("refeed backfill missing bf_")
+    assert _DOES[item.kind, item.resource].format(id=item.id).startswith("refeed missing bf_")
 
 
 def test_a_failure_waits_for_seven_days(store: JobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_a_failure_waits_for_seven_days(store: JobStore, tmp_path: Path, monkeyp
     ("code", "command"),
     [
         ("driver_died", "refeed retry {id}"),
-        ("messages_failed", "refeed backfill dead-letters {id}"),
+        ("messages_failed", "refeed dead-letters {id}"),
         ("query_failed", "refeed describe {id}"),
         (None, "refeed retry {id}"),
     ],
