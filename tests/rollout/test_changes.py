@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.store import JobStore
+from jobs.store.tables import JOBS
 from model.change import ChangeRecord, ChangeRequest
 from model.errors import (
     ForbiddenError,
@@ -113,6 +114,17 @@ def test_an_action_that_can_t_be_carried_out_now_goes_on_waiting(store, changes,
     done = changes.approve(held.id, principal=BOB)
     made = store.get_update(done.result["update"])
     assert (made.request, made.created_by) == (UpdateRequest(**update_request()), "key:ann")
+
+
+def test_nobody_approves_late_although_no_loop_has_looked(store, changes, streams):
+    held = hold(streams)
+    with store._database.write() as connection:
+        connection.execute(JOBS.update().values(created_at=held.created_at - timedelta(days=1)))
+    with pytest.raises(JobStateError):
+        changes.approve(held.id, principal=BOB)
+    found = changes.get(held.id, principal=BOB)
+    assert (found.state, found.error and found.error.code) == (JobState.FAILED, "approval_late")
+    assert store.get_stream("backup").wanted is Wanted.RUNNING
 
 
 def test_of_two_rollbacks_that_wait_for_one_version_of_a_stream_one_is_carried_out(store, changes, streams):
