@@ -114,7 +114,8 @@ def describe_job(job: Mapping[str, Any]) -> str:
     if job["kind"] == "change":
         return f"{job['verb']} {job['resource']} {job['name']}".capitalize()
     if job["kind"] in _OF_STREAMS:
-        return f"{_OF_STREAMS[job['kind']]} {job['stream']}"
+        release = f" to {job['release']}" if job.get("release") else ""
+        return f"{_OF_STREAMS[job['kind']]} {job['stream']}{release}"
     tables = job["tables"]
     more = f" and {len(tables) - _FEW} more" if len(tables) > _FEW else ""
     return f"Compaction of {', '.join(tables[:_FEW])}{more}"

@@ -1,12 +1,14 @@
 """One stream: how it does, its past, its log, and what was kept of it."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
-from console.jobs import LOG_BYTES
+from console.jobs import LOG_BYTES, sum_up
 from console.rates import draw_rates
 from console.view import parse_time, render_utc
 from console.visit import PagePart, Visit
+
+_JOBS: Final = 20
 
 
 def read_stream(visit: Visit) -> dict[str, Any]:
@@ -32,8 +34,7 @@ def read_stream(visit: Visit) -> dict[str, Any]:
         "events": lambda: api.list_stream_events(name)["events"][::-1],
         "log": lambda: api.read_stream_log(name, tail_bytes=LOG_BYTES),
         "snapshots": lambda: api.list_snapshots(stream=name),
-        "updates": lambda: api.list_stream_jobs(name, "update"),
-        "rollbacks": lambda: api.list_stream_jobs(name, "restore"),
+        "jobs": lambda: [sum_up(job) for job in api.jobs.list(page_size=_JOBS, stream=name)["jobs"]],
     }
     read = {part: visit.read(f"stream {name} {part}", call) for part, call in parts.items()}
     starts = [] if read["events"].problem else [each for each in read["events"].data if each["type"] == "started"]

@@ -12,6 +12,7 @@ import pytest
 from jobs.store.figures import stream_subject
 from model.stream_options import StreamKind
 from model.stream_record import StreamState
+from model.stream_update import UpdateRequest
 from tests.console.yard import Yard, make_yard, token_of
 from tests.contract.test_job_store_snapshots import complete
 
@@ -98,3 +99,12 @@ def test_a_snapshot_is_rolled_back_to_or_deleted_from_its_row(yard: Yard, browse
     assert yard.api.store.get_snapshot(snapshot).state == "DELETING"
     row = part(browser.get("/console/streams/backup"), "Snapshots").split(f">{snapshot}<")[1].split("</tr>")[0]
     assert path not in row
+
+
+def test_a_stream_has_its_updates_and_rollbacks_in_one_list(yard: Yard, browser: httpx.Client) -> None:
+    store = yard.api.store
+    request = UpdateRequest(release="1.2", options={}, mapping={})
+    update = store.create_update("backup", request, actor="key:bob")
+    jobs = part(browser.get("/console/streams/backup"), "Jobs")
+    assert f'<a href="/console/jobs/{update.id}">Update of backup to 1.2</a>' in jobs
+    assert ('<td data-label="By">key:bob</td>' in jobs, jobs.count("<tr>")) == (True, 2)
