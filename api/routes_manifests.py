@@ -124,7 +124,7 @@ def apply_manifests(
     """Apply one manifest or several: create or change schedules and templates, and begin rollouts.
 
     The call applies all manifests of the body or none. If one of them is refused, nothing changes. With
-    `validate_only`, the answer lists the refused manifests beside the plans of the others. `If-Match` is for a
+    `validate_only`, the answer lists the refused manifests and the plans of the others. `If-Match` is for a
     body with one manifest.
     """
     found = manifests.apply_all(

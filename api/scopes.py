@@ -90,8 +90,8 @@ _WHEN: Final[Mapping[str, str]] = {
     "applyManifests": (
         "With `validate_only`, `backfills.read` is enough. If the content is unchanged, nothing happens. For a "
         "template, the caller needs `schedules.apply`. For a schedule, the caller needs `schedules.apply` and the "
-        "scopes that the schedule's job needs. For a rollout, the caller needs `rollouts.apply`. A prune needs "
-        "what the removal of each manifest needs."
+        "scopes that the schedule's job needs. For a rollout, the caller needs `rollouts.apply`. For a prune, the "
+        "caller needs the same scopes as for the removal of each manifest."
     ),
     **dict.fromkeys(("listManifests", "getManifest"), "With `streams.read` alone, there are only templates."),
     "removeManifest": (
