@@ -35,7 +35,7 @@ from api.watching import (
     answer_log,
 )
 from backfill.steer.kind import BACKFILL
-from jobs.log import DEFAULT_TAIL_BYTES
+from jobs.log import DEFAULT_TAIL_LINES
 from model.errors import RequestInvalidError
 
 router: Final = APIRouter(tags=["jobs"])
@@ -149,7 +149,7 @@ async def read_job_logs(
     caller: Standing,
     stopping: Stopping,
     *,
-    tail: Tail = DEFAULT_TAIL_BYTES,
+    tail: Tail = DEFAULT_TAIL_LINES,
     follow: Follow = False,
 ) -> StreamingResponse:
     """Show the last lines of the driver's log. With `follow`, continue with new lines.

@@ -36,7 +36,7 @@ from api.watching import LOG_ANSWER, After, Tail
 from inventory.history import SPANS, Over
 from inventory.service import Inventory
 from inventory.streams import StreamInfo
-from jobs.log import DEFAULT_TAIL_BYTES
+from jobs.log import DEFAULT_TAIL_LINES
 from model.stream_record import StreamRecord
 from rollout.request import StreamLaunch
 
@@ -203,10 +203,10 @@ def list_stream_events(name: StreamName, streams: Streams, caller: Caller, *, af
     responses={**LOG_ANSWER, **problems(s404=NO_SUCH_STREAM, s422="A parameter is not valid.")},
 )
 def read_stream_log(
-    name: StreamName, streams: Streams, caller: Caller, *, tail: Tail = DEFAULT_TAIL_BYTES
+    name: StreamName, streams: Streams, caller: Caller, *, tail: Tail = DEFAULT_TAIL_LINES
 ) -> Response:
     """Show the last lines of a stream's log. If the log is on another machine, show that machine's name."""
-    return Response(streams.read_log(name, principal=caller, tail_bytes=tail), media_type="text/plain")
+    return Response(streams.read_log(name, principal=caller, tail_lines=tail), media_type="text/plain")
 
 
 @router.get(

@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 
 from api.auth import StandingCaller
 from api.schemas_events import EventOut
-from jobs.log import MAX_TAIL_BYTES, LogPiece
+from jobs.log import MAX_TAIL_LINES, LogPiece
 from jobs.reader import JobChanges, JobReader
 from model.errors import RefeedError
 from model.event import HistoryEvent
@@ -70,8 +70,8 @@ Tail = Annotated[
     int,
     Query(
         ge=0,
-        le=MAX_TAIL_BYTES,
-        description="The number of bytes to show from the end of the log. The answer contains only whole lines.",
+        le=MAX_TAIL_LINES,
+        description="The number of lines to show from the end of the log. The answer has at most 10 MB.",
     ),
 ]
 Follow = Annotated[bool, Query(description="Continue with new lines until the job ends.")]
@@ -107,7 +107,7 @@ async def answer_log(
     follow: bool,
 ) -> StreamingResponse:
     """Return the end of a job's log and, with ``follow``, what its driver writes from now on."""
-    first = await _read(lambda: service.read_log(job_id, principal=caller.principal(), tail_bytes=tail))
+    first = await _read(lambda: service.read_log(job_id, principal=caller.principal(), tail_lines=tail))
     if not follow:
         return StreamingResponse(iter([first.content]), media_type="text/plain")
     lines = _stream_log(service, job_id, first, caller, is_stopping=stopping)

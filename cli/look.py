@@ -12,7 +12,7 @@ from cli.jobs import print_log, print_page
 from cli.kinds import KINDS
 from cli.moments import parse_moment
 from cli.options import (
-    DEFAULT_TAIL_BYTES,
+    DEFAULT_TAIL_LINES,
     FollowOption,
     JsonOption,
     ObjectArgument,
@@ -122,7 +122,7 @@ def watch(name: ObjectArgument, as_json: JsonOption = False) -> None:
 def logs(
     name: ObjectArgument,
     *,
-    tail: TailOption = DEFAULT_TAIL_BYTES,
+    tail: TailOption = DEFAULT_TAIL_LINES,
     follow: FollowOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -133,11 +133,11 @@ def logs(
     with open_api() as api:
         kind, object_id = KINDS.find(api, name, "logs")
         if kind.name != "stream":
-            print_log(api.jobs.read_log(object_id, tail_bytes=tail, follow=follow), as_json=as_json)
+            print_log(api.jobs.read_log(object_id, tail_lines=tail, follow=follow), as_json=as_json)
         elif follow:
             raise InputError("The log of a stream can't be followed. Run the command again without --follow.")
         else:
-            print_log([api.read_stream_log(object_id, tail_bytes=tail)], as_json=as_json)
+            print_log([api.read_stream_log(object_id, tail_lines=tail)], as_json=as_json)
 
 
 def figures(

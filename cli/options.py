@@ -15,7 +15,7 @@ REPLAY_EXIT_CODES: Final = (
 )
 WAIT_EXIT_CODES: Final = f"Exit codes: 0 done; 1 with --watch, the action failed or needs an approval; {_USUAL}"
 UPDATE_EXIT_CODES: Final = f"Exit codes: 0 done; 1 with --watch, the update failed or needs a person; {_USUAL}"
-DEFAULT_TAIL_BYTES: Final = 100_000
+DEFAULT_TAIL_LINES: Final = 1000
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 JsonObjectOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -53,5 +53,5 @@ CreatedSinceOption = Annotated[
         "2h.",
     ),
 ]
-TailOption = Annotated[int, typer.Option(min=0, max=10_000_000, help="Print the last N bytes of the log.")]
+TailOption = Annotated[int, typer.Option(min=0, max=100_000, help="Print the last N lines of the log.")]
 FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the job has ended.")]

@@ -170,9 +170,9 @@ class RefeedApi(ApiConnection):
         """Return a stream's history after line number ``after``."""
         return self.call("GET", path_of("streams", name, "/events"), params={"after": str(after)})
 
-    def read_stream_log(self, name: str, *, tail_bytes: int) -> str:
+    def read_stream_log(self, name: str, *, tail_lines: int) -> str:
         """Return the end of a stream's log, or which machine has it."""
-        return "".join(self.stream_log(path_of("streams", name, "/logs"), tail_bytes=tail_bytes, follow=False))
+        return "".join(self.stream_log(path_of("streams", name, "/logs"), tail_lines=tail_lines, follow=False))
 
     def create_snapshot(self, name: str, *, with_source: bool, idempotency_key: str) -> dict[str, Any]:
         """Ask for a snapshot of a stream and return it; the key makes sending it twice harmless."""

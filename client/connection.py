@@ -138,9 +138,9 @@ class ApiConnection:
         except (httpx.TransportError, httpx.InvalidURL) as exc:
             raise self._unavailable(exc) from exc
 
-    def stream_log(self, path: str, *, tail_bytes: int, follow: bool) -> Iterator[str]:
+    def stream_log(self, path: str, *, tail_lines: int, follow: bool) -> Iterator[str]:
         """Yield the end of a log and, to follow it, what is written from now on until it ends."""
-        params = {"tail": str(tail_bytes)} | ({"follow": "true"} if follow else {})
+        params = {"tail": str(tail_lines)} | ({"follow": "true"} if follow else {})
         timeout = httpx.Timeout(_TIMEOUT_SECONDS, read=None if follow else _TIMEOUT_SECONDS)
         try:
             log = self._client.stream("GET", path, params=params, timeout=timeout, headers=self._headers)

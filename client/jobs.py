@@ -47,9 +47,9 @@ class JobCalls:
         """Do an action by its verb, and return the job; with ``etag`` only if it is still as it was read."""
         return self._api.call("POST", self._job(job_id, f":{verb}"), json=body, etag=etag)
 
-    def read_log(self, job_id: str, *, tail_bytes: int, follow: bool) -> Iterator[str]:
+    def read_log(self, job_id: str, *, tail_lines: int, follow: bool) -> Iterator[str]:
         """Yield the end of a job's log and, to follow it, what is written from now on until it ends."""
-        return self._api.stream_log(self._job(job_id, "/logs"), tail_bytes=tail_bytes, follow=follow)
+        return self._api.stream_log(self._job(job_id, "/logs"), tail_lines=tail_lines, follow=follow)
 
     def watch(self, job_id: str) -> Iterator[dict[str, Any]]:
         """Yield the job whenever something of it has changed, and at last at its end.

@@ -10,7 +10,7 @@ from console.visit import Visit
 from model.job import JobState
 from model.principal import APPROVE, PLAN, ROLLOUTS_APPLY, RUN, STREAMS_OPERATE
 
-LOG_BYTES: Final = 16 * 1024
+LOG_LINES: Final = 200
 EVENTS: Final = 1000
 _PAGE_SIZE: Final = 50
 _KINDS: Final = ("backfill", "merge", "compaction", "update", "restore", "change")
@@ -80,7 +80,7 @@ def read_job(visit: Visit) -> dict[str, Any]:
         "log": None
         if job["kind"] in _WITHOUT_LOG
         else visit.read(
-            f"log {name}", lambda: "".join(api.jobs.read_log(name, tail_bytes=LOG_BYTES, follow=False))
+            f"log {name}", lambda: "".join(api.jobs.read_log(name, tail_lines=LOG_LINES, follow=False))
         ),
         **(
             read_backfill(visit, job)

@@ -1,5 +1,6 @@
 """A driver's log as people read it: its end, and what is written from then on."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -7,9 +8,12 @@ from typing import Final
 from jobs.store import Job
 from model.process import DataprocBatch
 
-DEFAULT_TAIL_BYTES: Final = 100_000
+DEFAULT_TAIL_LINES: Final = 1000
+MAX_TAIL_LINES: Final = 100_000
+# Of a log with lines of any length no more is read.
 MAX_TAIL_BYTES: Final = 10_000_000
 _PIECE_BYTES: Final = 65_536
+_LINE: Final = re.compile(rb"[^\n]*\n|[^\n]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,27 +25,33 @@ class LogPiece:
     is_last: bool
 
 
-def read_log_end(job: Job, log: Path, *, tail_bytes: int) -> LogPiece:
-    """Return the end of the log of ``job``'s driver, whole lines only; empty while there is none.
+def read_log_end(job: Job, log: Path, *, tail_lines: int) -> LogPiece:
+    """Return the last lines of the log of ``job``'s driver; empty while there is none.
 
     A batch keeps its log at Google: then it is one line that says where.
     """
     if not log.exists():
         content = _where_it_is(job)
         return LogPiece(content, len(content), job.state.is_final)
-    content, size = read_tail(log, tail_bytes)
+    content, size = read_tail(log, tail_lines)
     return LogPiece(content, size, job.state.is_final)
 
 
-def read_tail(log: Path, tail_bytes: int) -> tuple[bytes, int]:
-    """Return the end of a log, whole lines only, and the bytes of all of it."""
+def read_tail(log: Path, tail_lines: int) -> tuple[bytes, int]:
+    """Return the last lines of a log, of 10 MB at most, and the bytes of all of it."""
     with log.open("rb") as file:
-        size = file.seek(0, 2)
-        start = max(0, size - tail_bytes)
-        # One byte more: where it ends a line, the tail begins with a whole one.
-        file.seek(max(0, start - 1))
-        content = file.read(size - max(0, start - 1))
-    return content.partition(b"\n")[2] if start > 0 else content, size
+        size = start = file.seek(0, 2)
+        content, step = b"", _PIECE_BYTES
+        # One line break more: what is before it may be a part of a line.
+        while start > 0 and content.count(b"\n") <= tail_lines and len(content) < MAX_TAIL_BYTES:
+            file.seek(max(0, start - step))
+            content = file.read(start - file.tell()) + content
+            start, step = max(0, start - step), 2 * step
+    if start > 0:
+        content = content.partition(b"\n")[2]
+    # Progress bars have carriage returns within a line.
+    lines = _LINE.findall(content)
+    return b"".join(lines[-tail_lines:] if tail_lines else ()), size
 
 
 def read_log_from(job: Job, log: Path, offset: int) -> LogPiece:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from jobs.log import DEFAULT_TAIL_BYTES, LogPiece
+from jobs.log import DEFAULT_TAIL_LINES, LogPiece
 from jobs.store import Job, JobStore
 from model.errors import JobNotFoundError, JobStateError, JobUnreadableError
 from model.event import HistoryEvent
@@ -102,7 +102,7 @@ class JobReader(ABC, Generic[View]):
         shown = self.read(job, principal=principal)
         return JobChanges(shown, self._store.list_events(job.id, after=after), job.state.is_final)
 
-    def read_log(self, job_id: str, *, principal: Principal, tail_bytes: int = DEFAULT_TAIL_BYTES) -> LogPiece:  # noqa: ARG002 - of kinds with a log
+    def read_log(self, job_id: str, *, principal: Principal, tail_lines: int = DEFAULT_TAIL_LINES) -> LogPiece:  # noqa: ARG002 - of kinds with a log
         """Return the end of the job's log, whole lines only; empty while there is none.
 
         Raises:

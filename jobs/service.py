@@ -10,7 +10,7 @@ import structlog
 from jobs.folder import JobFolder
 from jobs.inbox_items import InboxItem
 from jobs.kinds import JobKind
-from jobs.log import DEFAULT_TAIL_BYTES, LogPiece, read_log_end, read_log_from
+from jobs.log import DEFAULT_TAIL_LINES, LogPiece, read_log_end, read_log_from
 from jobs.loop import BackgroundLoop
 from jobs.reader import JobReader, View
 from jobs.store import Idempotency, Job, JobStore
@@ -103,13 +103,13 @@ class JobService(JobReader[View]):
         principal.require(READ)
         return self._list_waiting()
 
-    def read_log(self, job_id: str, *, principal: Principal, tail_bytes: int = DEFAULT_TAIL_BYTES) -> LogPiece:
+    def read_log(self, job_id: str, *, principal: Principal, tail_lines: int = DEFAULT_TAIL_LINES) -> LogPiece:
         """Return the end of the driver's log, whole lines only; empty while there is none.
 
         A batch keeps its log at Google: then it is one line that says where.
         """
         job = self._read(job_id, principal)
-        return read_log_end(job, self._folder_of(job.id).driver_log, tail_bytes=tail_bytes)
+        return read_log_end(job, self._folder_of(job.id).driver_log, tail_lines=tail_lines)
 
     def read_log_from(self, job_id: str, offset: int, *, principal: Principal) -> LogPiece:
         """Return the driver's log from byte ``offset`` on, 64 KiB at most; for callers that follow it."""

@@ -126,14 +126,14 @@ class StreamService:
         principal.require(STREAMS_READ)
         return self._store.list_stream_events(self._get(name).name, after=after)
 
-    def read_log(self, name: str, *, principal: Principal, tail_bytes: int) -> bytes:
+    def read_log(self, name: str, *, principal: Principal, tail_lines: int) -> bytes:
         """Return the end of the newest process's log, whole lines only; empty before the first one.
 
         Where another machine has the log it is one line that names it.
         """
         principal.require(STREAMS_READ)
         record = self._get(name)
-        return b"" if self._logs is None else self._logs.read_end(record, tail_bytes=tail_bytes)
+        return b"" if self._logs is None else self._logs.read_end(record, tail_lines=tail_lines)
 
     def get_for_change(self, name: str, *, principal: Principal, versions: Versions = None) -> StreamRecord:
         """Return the record of a stream that the caller is about to change."""

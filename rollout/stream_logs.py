@@ -70,12 +70,12 @@ class StreamLogs:
     def last_lines(self, name: str, instance_id: str | None) -> str:
         """Return the last lines that an instance has logged."""
         try:
-            content = _read_end(self.of_instance(name, instance_id), _LAST_BYTES)
+            content = _read_end(self.of_instance(name, instance_id), _LAST_LINES)
         except OSError:
             return ""
-        return "\n".join(content.decode(errors="replace").splitlines()[-_LAST_LINES:])
+        return content[-_LAST_BYTES:].decode(errors="replace").removesuffix("\n")
 
-    def read_end(self, record: StreamRecord, *, tail_bytes: int) -> bytes:
+    def read_end(self, record: StreamRecord, *, tail_lines: int) -> bytes:
         """Return the end of the log of the stream's newest instance, whole lines only; empty before its first.
 
         Of a stream that ran on another machine it is one line with the place.
@@ -85,7 +85,7 @@ class StreamLogs:
             return f"{record.name} logs on {record.home.host}, in {place}.\n".encode()
         path = self.of_instance(record.name, record.instance_id)
         try:
-            return _read_end(path, tail_bytes)
+            return _read_end(path, tail_lines)
         except FileNotFoundError:
             return b""
 
@@ -94,10 +94,11 @@ def _older(path: Path) -> Path:
     return path.with_name(f"{path.name}.1")
 
 
-def _read_end(path: Path, tail_bytes: int) -> bytes:
-    """Return the last whole lines of a log, those of the older one too where it is shorter."""
-    content, size = read_tail(path, tail_bytes)
-    if size < tail_bytes:
+def _read_end(path: Path, tail_lines: int) -> bytes:
+    """Return the last lines of a log, those of the older one too where it has fewer."""
+    content, _ = read_tail(path, tail_lines)
+    missing = tail_lines - content.count(b"\n") - (not content.endswith(b"\n") and content != b"")
+    if missing > 0:
         with suppress(FileNotFoundError):
-            content = read_tail(_older(path), tail_bytes - size)[0] + content
+            content = read_tail(_older(path), missing)[0] + content
     return content

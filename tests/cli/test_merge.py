@@ -211,7 +211,7 @@ def test_the_log_of_a_job_is_printed_as_it_comes(refeed, monkeypatch, prefix):
     monkeypatch.setattr(JobCalls, "read_log", read)
     assert refeed("logs", f"{prefix}_1", "--tail", "9", "--follow").out == "one\ntwo\n"
     assert json.loads(refeed("logs", f"{prefix}_1", "--json").out) == {"lines": ["one", "two"]}
-    assert asked == [{"tail_bytes": 9, "follow": True}, {"tail_bytes": 100_000, "follow": False}]
+    assert asked == [{"tail_lines": 9, "follow": True}, {"tail_lines": 1000, "follow": False}]
 
 
 def test_the_union_view_is_queried_with_staging_that_no_merge_has_taken(refeed, orders):

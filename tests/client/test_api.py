@@ -59,7 +59,7 @@ def api(fake: FakeApi) -> Iterator[RefeedApi]:
         (lambda jobs: jobs.act("bf_1", "retry", {"only": "failed"}), "POST", "/bf_1:retry"),
         (lambda jobs: jobs.act("bf_1:cancel?x=/../..", "pause"), "POST", "/bf_1%3Acancel%3Fx%3D%2F..%2F..:pause"),
         (
-            lambda jobs: list(jobs.read_log("bf_1", tail_bytes=9, follow=True)),
+            lambda jobs: list(jobs.read_log("bf_1", tail_lines=9, follow=True)),
             "GET",
             "/bf_1/logs?tail=9&follow=true",
         ),
@@ -134,7 +134,7 @@ def test_what_is_no_answer_of_refeed_s_is_an_error_too(fake, api, status, body, 
 
 
 def _read_log(api: RefeedApi) -> list[str]:
-    return list(api.stream_log("/topics", tail_bytes=9, follow=False))
+    return list(api.stream_log("/topics", tail_lines=9, follow=False))
 
 
 NO_ANSWERS = ["{}", "[]", "null", '"hello"', "", "<html>Sign in to the wireless network</html>"]
@@ -282,7 +282,7 @@ def test_a_log_that_is_refused_is_an_error(fake, api):
     problem = '{"detail": "There is no job.", "code": "job_not_found"}'
     fake.add(problem, status=404, kind="application/problem+json")
     with pytest.raises(RequestRefusedError, match="There is no job"):
-        list(api.jobs.read_log("bf_1", tail_bytes=1, follow=False))
+        list(api.jobs.read_log("bf_1", tail_lines=1, follow=False))
 
 
 def test_another_caller_s_calls_go_out_with_their_own_key(fake):

@@ -36,8 +36,8 @@ def test_a_process_that_was_a_standby_has_a_log_of_its_own_until_the_next_one(st
     logs = StreamLogs(tmp_path)
     write(tmp_path, "backup.log", "old\n")
     write(tmp_path, "backup.in_2.log", "new\n")
-    assert logs.read_end(report(store, tmp_path, "in_2"), tail_bytes=100) == b"new\n"
-    assert logs.read_end(report(store, tmp_path, "in_3"), tail_bytes=100) == b"old\n"
+    assert logs.read_end(report(store, tmp_path, "in_2"), tail_lines=100) == b"new\n"
+    assert logs.read_end(report(store, tmp_path, "in_3"), tail_lines=100) == b"old\n"
     logs.remove_standbys("backup", keep=["in_2"])
     assert logs.of_standby("backup", "in_2").exists()
     logs.remove_standbys("backup", keep=[])
@@ -47,16 +47,16 @@ def test_a_process_that_was_a_standby_has_a_log_of_its_own_until_the_next_one(st
 def test_another_machine_s_log_is_named_and_one_of_a_shared_home_is_read(store: JobStore, tmp_path: Path) -> None:
     write(tmp_path, "backup.log", "a line\n")
     elsewhere = report(store, tmp_path, "in_1", host="node-7")
-    said = StreamLogs(tmp_path).read_end(elsewhere, tail_bytes=100).decode()
+    said = StreamLogs(tmp_path).read_end(elsewhere, tail_lines=100).decode()
     assert said == f"backup logs on node-7, in {tmp_path / 'logs'}.\n"
     (tmp_path / "streams" / "backup" / "instances" / "in_1").mkdir(parents=True)
-    assert StreamLogs(tmp_path).read_end(elsewhere, tail_bytes=100) == b"a line\n"
+    assert StreamLogs(tmp_path).read_end(elsewhere, tail_lines=100) == b"a line\n"
 
 
 def test_a_log_that_is_removed_while_it_is_looked_for_is_empty(store, tmp_path, monkeypatch):
     record = report(store, tmp_path, "in_1")
     monkeypatch.setattr(Path, "exists", lambda _: True)
-    assert StreamLogs(tmp_path).read_end(record, tail_bytes=100) == b""
+    assert StreamLogs(tmp_path).read_end(record, tail_lines=100) == b""
 
 
 def test_a_log_that_a_process_fills_for_years_stays_short(store, tmp_path, monkeypatch):
@@ -69,9 +69,10 @@ def test_a_log_that_a_process_fills_for_years_stays_short(store, tmp_path, monke
             written.write(f"line {number}\n".encode())
             logs.rotate("backup", "in_1")
     assert sum(path.stat().st_size for path in (tmp_path / "logs").iterdir()) < 2100
-    lines = logs.read_end(record, tail_bytes=1000).decode().splitlines()
+    lines = logs.read_end(record, tail_lines=1000).decode().splitlines()
     assert lines == [f"line {number}" for number in range(500 - len(lines), 500)]
     assert len(lines) > 90, "the older log's lines come before the newest ones"
+    assert logs.read_end(record, tail_lines=95).decode().splitlines() == lines[-95:]
 
 
 def test_a_log_that_can_t_be_copied_is_begun_again(store, tmp_path, monkeypatch):
