@@ -46,9 +46,11 @@ def describe_new_backfill(
     if given.get("do") != "plan" and given.get("plan"):
         plan, compare = read_part(lambda: visit.api.read_plan(given["plan"])), False
         if plan.data is not None:
-            form |= _form_of(plan.data["request"])
+            planned = {"source": given.get("source", ""), **_form_of(plan.data["request"])}
+            form = {name: planned.get(name, "") for name in _FIELDS}
     source = form["source"] or form["topic"]
-    if not form["query"] and source and again is None and "do" not in given:
+    is_planned = plan is not None and plan.data is not None
+    if not form["query"] and source and again is None and "do" not in given and not is_planned:
         form["query"] = render_query(source, given.get("message_id", ""))
     if given.get("do") == "plan":
         try:

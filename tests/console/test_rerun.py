@@ -110,6 +110,34 @@ def test_the_range_of_a_topic_is_filled_in_and_another_one_is_planned(yard: Yard
     assert made.status_code == 303, made.text[-3000:]
 
 
+def test_the_address_of_a_range_s_plan_opens_the_range_and_launches_it(yard: Yard, browser: httpx.Client) -> None:
+    path = "/console/backfills/new"
+    begun = {**form_of(browser.get(path)), "source": "orders", "from": "2h", "to": "90m", "topic": "replay"}
+    begun["options"] = "allow_empty: true"
+    planned = browser.post(path, data={**begun, "do": "plan"})
+    plan = re.search(r'name="plan_id" value="([^"]+)"', planned.text)
+    assert plan is not None, planned.text[-3000:]
+    form = form_of(browser.get(path, params={"plan": plan[1], "source": "orders"}))
+    assert (form["query"], form["source"], form["options"]) == ("", "orders", "allow_empty: true\n")
+    made = browser.post(path, data={**form, "plan_id": plan[1], "do": "perform"})
+    assert made.status_code == 303, made.text[-3000:]
+
+
+def test_a_plan_of_a_query_has_nothing_of_the_range_before_it(yard: Yard, browser: httpx.Client) -> None:
+    start = datetime.now(UTC) - timedelta(hours=1)
+    with yard.api.client(yard.key) as client:
+        request = {"source_topic": "orders", "from": start.isoformat(), "to": "0s", "where": "message_id = 'm1'"}
+        job = ended(yard, client, **request, topic="replay", allow_overlap=True)
+    path = f"/console/jobs/{job}/rerun"
+    query = "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE >= '2026-01-01'"
+    planned = browser.post(path, data={**form_of(browser.get(path)), "query": query, "do": "plan"})
+    plan = re.search(r'name="plan_id" value="([^"]+)"', planned.text)
+    assert plan is not None, planned.text[-3000:]
+    form = form_of(browser.get(path, params={"plan": plan[1]}))
+    assert form["query"] == query
+    assert {form[name] for name in ("source", "from", "to", "where")} == {""}
+
+
 def test_more_options_that_are_none_are_refused_in_words(yard: Yard, browser: httpx.Client) -> None:
     page = browser.get("/console/backfills/new?source=orders")
     form = {**form_of(page), "topic": "replay", "from": "2h", "query": "", "do": "plan"}
