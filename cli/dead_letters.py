@@ -55,19 +55,19 @@ def dead_letters(
     page_token: PageTokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Count the pipeline's dead letters by source and reason, or list those of a backfill.
+    """Count the pipeline's dead letters by source and reason, or list the dead letters of a backfill.
 
-    Without --from, the command counts the messages of the last 30 days, each once. 'repaired' messages have become
-    rows since then. 'refeed redrive' sends the pipeline's dead letters again, and 'refeed retry ID --only failed'
-    those of a backfill.
+    Without --from, the command counts the messages of the last 30 days, each once. A message counts as 'repaired'
+    if it has become a row since then. 'refeed redrive' sends the pipeline's dead letters again. For the dead
+    letters of a backfill, use 'refeed retry ID --only failed'.
     """
     if backfill_id is not None:
         if start is not None:
-            raise InputError("--from is for the pipeline's dead letters, without an id.")
+            raise InputError("--from does not work with the id of a backfill.")
         list_dead_letters(backfill_id, by, page_size, page_token, as_json=as_json)
         return
     if by is not None or page_token is not None:
-        raise InputError("--by and --page-token are for the dead letters of a backfill: name its id.")
+        raise InputError("--by and --page-token work only with the id of a backfill.")
     begin = parse_moment(start, "--from")
     print_answer(lambda api: api.count_dead_letters(begin), lambda it: _lines(it["reasons"]), as_json=as_json)
 
