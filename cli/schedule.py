@@ -26,8 +26,8 @@ def run_now(
 ) -> None:
     """Run a schedule's job now, for the newest slot that has ended, with your own permissions.
 
-    If the previous run has not ended, the schedule's overlap decides whether the run waits or is skipped. The
-    command waits a few seconds until the job is created, and prints its id.
+    If the previous run has not ended, the schedule's field overlap decides whether the new run waits or is
+    skipped. The command waits a few seconds until the job is created, and prints its id.
     """
     name = name.removeprefix("schedule/")
     with open_api() as api:

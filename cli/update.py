@@ -95,7 +95,7 @@ def update(
     reason: Annotated[str | None, typer.Option(help="The reason. The history shows it.")] = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Only check. Print all reasons against the update, and change nothing."),
+        typer.Option("--dry-run", help="Only check: print what would stop the update, and change nothing."),
     ] = False,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Repeated calls with the same key make only one update.")
