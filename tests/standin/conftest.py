@@ -1,8 +1,10 @@
+import base64
+import io
+import json
 import uuid
 from datetime import UTC, datetime
 
 import pyarrow as pa
-import pyarrow.parquet
 import pytest
 from google.cloud import bigquery
 
@@ -51,13 +53,16 @@ class Archive(Writer):
 
     def load(self, first, count, partition, topic="orders"):
         """Load messages into a partition such as 20260102."""
-        file = pa.BufferOutputStream()
-        pa.parquet.write_table(pa.Table.from_batches([messages(first, count, topic)]), file)
-        options = bigquery.ParquetOptions()
-        options.enable_list_inference = True
-        config = bigquery.LoadJobConfig(source_format="PARQUET", parquet_options=options)
-        target = f"{self.name}${partition}"
-        self.rest.load_table_from_file(pa.BufferReader(file.getvalue()), target, job_config=config).result()
+        rows = messages(first, count, topic).to_pylist()
+        times = {"publish_time": MOMENT.isoformat(), "ingest_time": MOMENT.isoformat()}
+        given = [{**row, **times, "data": base64.b64encode(row["data"]).decode()} for row in rows]
+        self.load_json(given, f"${partition}").result()
+
+    def load_json(self, rows, partition="", **config):
+        """Load JSON rows, as they are, and return the job."""
+        job_config = bigquery.LoadJobConfig(source_format="NEWLINE_DELIMITED_JSON", **config)
+        lines = io.BytesIO("\n".join(map(json.dumps, rows)).encode())
+        return self.rest.load_table_from_file(lines, f"{self.name}{partition}", job_config=job_config)
 
     def query(self, text, *parameters, **config):
         """Return the rows of a query over ``{t}``, the archive, as tuples."""

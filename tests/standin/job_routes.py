@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tests.standin.jobs import Jobs
-from tests.standin.loads import Uploads, split_multipart
+from tests.standin.loads import Uploads
 from tests.standin.problems import Problem
 from tests.standin.rest import Answer, Call, Routes
 from tests.standin.rows import Rows
@@ -31,7 +31,6 @@ def add_job_routes(routes: Routes, jobs: Jobs, rows: Rows, uploads: Uploads) -> 
     routes.add("GET", f"{_PREFIX}/jobs", "jobs.list", list_jobs)
     routes.add("GET", one, "jobs.get", lambda c: jobs.get(c.project, job(c), place(c)))
     routes.add("POST", f"{one}/cancel", "jobs.cancel", lambda c: jobs.cancel(c.project, job(c), place(c)))
-    routes.add("DELETE", f"{one}/delete", "jobs.delete", lambda c: jobs.delete(c.project, job(c), place(c)))
     routes.add("POST", f"{_PREFIX}/queries", "jobs.query", lambda c: rows.run_query(c.project, c.body))
     routes.add(
         "GET",
@@ -47,9 +46,6 @@ def add_job_routes(routes: Routes, jobs: Jobs, rows: Rows, uploads: Uploads) -> 
 def _add_upload_routes(routes: Routes, jobs: Jobs, uploads: Uploads) -> None:
     def begin(call: Call) -> Mapping[str, Any] | Answer:
         kind = call.query.get("uploadType")
-        if kind == "multipart":
-            metadata, media = split_multipart(call.headers.get("content-type", ""), call.raw)
-            return jobs.insert(call.project, metadata, uploads.path(uploads.store(media)))
         if kind != "resumable":
             raise Problem("invalid", f"Invalid upload type {kind!r}.")
         upload = uploads.start(call.body)

@@ -4,7 +4,6 @@ A job's result and its state DONE are one transaction; a job that a killed serve
 server is back, as the real service's jobs outlive the caller's connection.
 """
 
-import hashlib
 import json
 import re
 import threading
@@ -130,15 +129,8 @@ class Jobs:
             running.cancel.ask()
         return {"kind": "bigquery#jobCancelResponse", "job": self.get(project, job_id, location)}
 
-    def delete(self, project: str, job_id: str, location: str | None) -> None:
-        """Forget a job that is done."""
-        if self._find(project, job_id, location)["status"]["state"] != "DONE":
-            raise Problem("invalid", "A job that runs can't be deleted.")
-        with self._catalog.transaction() as db:
-            db.execute("DELETE FROM jobs WHERE project = ? AND id = ?", (project, job_id))
-
     def query(self, project: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Start a query job and return it (jobs.query); the same requestId is the same job."""
+        """Start a query job and return it (jobs.query)."""
         moved = ("labels", "jobTimeoutMs")
         skipped = ("kind", "timeoutMs", "maxResults", "requestId", "location", "formatOptions", "dryRun", *moved,
                    "jobCreationMode")  # fmt: skip
@@ -146,18 +138,7 @@ class Jobs:
             "query": {key: value for key, value in body.items() if key not in skipped},
             **{key: body[key] for key in moved if key in body},
         }
-        if body.get("dryRun"):
-            return self.insert(project, {"configuration": {**config, "dryRun": True}})
-        request = body.get("requestId")
-        suffix = hashlib.sha256(str(request).encode()).hexdigest()[:32] if request else uuid.uuid4().hex
-        reference = {"jobId": f"job_{suffix}", "location": body.get("location")}
-        try:
-            return self.insert(project, {"configuration": config, "jobReference": reference})
-        except Problem as exc:
-            if exc.reason != "duplicate":
-                raise
-            place = choose_location(self._catalog, project, config, body.get("location"))
-            return self.get(project, str(reference["jobId"]), place)
+        return self.insert(project, {"configuration": config, "jobReference": {"location": body.get("location")}})
 
     def wait(self, project: str, job_id: str, location: str | None, seconds: float) -> dict[str, Any]:
         """Return a job when it is done or the time is over."""
@@ -250,11 +231,10 @@ class Jobs:
         if config.get("useLegacySql", True):
             raise Problem("invalid", "Legacy SQL is not among what is kept here; set useLegacySql to false.")
         parameters = config.get("queryParameters") or []
-        named = {p["name"]: read_parameter(p) for p in parameters if p.get("name")}
-        positional = tuple(read_parameter(p) for p in parameters if not p.get("name"))
+        named = {p["name"]: read_parameter(p) for p in parameters}
         dataset = (config.get("defaultDataset") or {}).get("datasetId")
         project = job["jobReference"]["projectId"]
-        return QueryText(config["query"], project, dataset, named, positional)
+        return QueryText(config["query"], project, dataset, named)
 
     def _run_query(self, job: dict[str, Any], cancel: Cancel) -> None:
         config = job["configuration"]["query"]
@@ -311,30 +291,18 @@ class Jobs:
             ddl_options(statement)
             fields, rows = self._queries.select(analysis, cancel)
             disposition = "WRITE_TRUNCATE" if statement.tree.args.get("replace") else "WRITE_EMPTY"
-            if self._exists(job, statement, target):
-                return
+            if not statement.tree.args.get("replace") and self._catalog.get_table(target) is not None:
+                raise duplicate("Table", target.project, target.dataset, target.name)
             config = {"destinationTable": reference, "writeDisposition": disposition}
             self._destinations.write(config, fields, rows, disposition, lambda: self._finish(job))
             return
         with self._catalog.transaction():
             if analysis.kind == "CREATE_VIEW":
                 self._create_view(job, analysis, reference)
-            elif analysis.kind == "ALTER_TABLE":
+            else:
                 self._resources.widen_columns(target, altered_columns(statement))
                 statistics["ddlOperationPerformed"] = "ALTER"
-            else:
-                self._drop(job, analysis, target)
             self._finish(job)
-
-    def _exists(self, job: dict[str, Any], statement: Any, target: TableKey) -> bool:
-        """Refuse a second CREATE TABLE, or finish the job when the text says IF NOT EXISTS."""
-        if statement.tree.args.get("replace") or self._catalog.get_table(target) is None:
-            return False
-        if not statement.tree.args.get("exists"):
-            raise duplicate("Table", target.project, target.dataset, target.name)
-        job["statistics"]["query"]["ddlOperationPerformed"] = "SKIP"
-        self._finish(job)
-        return True
 
     def _create_view(self, job: dict[str, Any], analysis: Analysis, reference: Mapping[str, str]) -> None:
         statement = analysis.statement
@@ -345,28 +313,12 @@ class Jobs:
             **({"description": options["description"]} if "description" in options else {}),
         }
         found = self._catalog.get_table(statement.target)
-        operation = "CREATE"
         if found is not None:
-            if statement.tree.args.get("exists"):
-                operation = "SKIP"
-            elif not statement.tree.args.get("replace"):
+            if not statement.tree.args.get("replace"):
                 raise duplicate("Table", *reference.values())
-            else:
-                operation = "REPLACE"
-                self._catalog.delete_table(found)
-        if operation != "SKIP":
-            self._resources.insert_table(reference["projectId"], reference["datasetId"], body)
-        job["statistics"]["query"]["ddlOperationPerformed"] = operation
-
-    def _drop(self, job: dict[str, Any], analysis: Analysis, target: TableKey) -> None:
-        found = self._catalog.get_table(target)
-        if found is None and not analysis.statement.tree.args.get("exists"):
-            raise not_found("Table", target.project, target.dataset, target.name)
-        if found is not None:
-            if found.is_view != (analysis.kind == "DROP_VIEW"):
-                raise Problem("invalidQuery", f"{target} is not of the kind that {analysis.kind} drops")
             self._catalog.delete_table(found)
-        job["statistics"]["query"]["ddlOperationPerformed"] = "DROP" if found else "SKIP"
+        self._resources.insert_table(reference["projectId"], reference["datasetId"], body)
+        job["statistics"]["query"]["ddlOperationPerformed"] = "CREATE" if found is None else "REPLACE"
 
     def _run_load(self, job: dict[str, Any]) -> None:
         config = job["configuration"]["load"]

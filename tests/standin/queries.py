@@ -372,12 +372,7 @@ class Queries:
 
     def _gated(self, analysis: Analysis) -> tuple[str, Any, list[str]] | None:
         entries = list(analysis.entries.values())
-        if (
-            analysis.kind != "SELECT"
-            or len(entries) != 1
-            or not _is_archive(entries[0])
-            or analysis.query.positional
-        ):
+        if analysis.kind != "SELECT" or len(entries) != 1 or not _is_archive(entries[0]):
             return None
         [entry] = entries
         policy = Policy(

@@ -23,21 +23,11 @@ class QueryText:
     project: str
     default_dataset: str | None
     parameters: Mapping[str, Parameter]
-    positional: tuple[Parameter, ...] = ()
-
-    @property
-    def values(self) -> Any:
-        """The parameters for DuckDB."""
-        if self.positional:
-            return [_plain(parameter) for parameter in self.positional]
-        return {name: _plain(parameter) for name, parameter in self.parameters.items()}
 
     def bound(self, sql: str) -> Any:
         """Return the parameters that ``sql`` names; BigQuery lets a query leave some out, DuckDB doesn't."""
-        values = self.values
-        if isinstance(values, dict):
-            values = {name: value for name, value in values.items() if re.search(rf"\${name}\b", sql)}
-        return values or None
+        given = {name: value for name, value in self.parameters.items() if re.search(rf"\${name}\b", sql)}
+        return {name: _plain(value) for name, value in given.items()} or None
 
 
 class Cancel:

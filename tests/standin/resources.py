@@ -171,17 +171,8 @@ class Resources:
             self._catalog.put_table(key, _stamp({**entry.body, "schema": {"fields": fields}}, entry.body))
 
     def delete_table(self, key: TableKey) -> None:
-        """Drop a table, or with ``name$20260102`` the rows of one partition."""
-        name, _, partition = key.name.partition("$")
-        entry = self._catalog.find_table(TableKey(key.project, key.dataset, name))
-        if not partition:
-            self._catalog.delete_table(entry)
-            return
-        wanted = parse_partition(entry, partition)
-        with self._catalog.change_lock(entry.id), self._catalog.transaction():
-            snapshot = self._catalog.snapshot(entry)
-            kept = [piece for piece in snapshot.pieces if piece.partition_us != wanted]
-            replace_with_pieces(self._catalog, entry, snapshot, kept)
+        """Drop a table."""
+        self._catalog.delete_table(self._catalog.find_table(key))
 
     def answer(self, entry: TableEntry) -> dict[str, Any]:
         """Return the table's resource, with what is computed."""

@@ -1,7 +1,5 @@
 """Rows over REST: query results and table data in pages, and tabledata.insertAll."""
 
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,8 +12,6 @@ from tests.standin.schemas import parse_rows, rows_of
 
 # "Tabledata: list" answers with as much as fits; a page here ends after so many bytes of Arrow.
 _PAGE_BYTES: Final = 10_000_000
-# "Streaming data into BigQuery", best effort de-duplication: at least one minute; here the last so many ids.
-_KEPT_INSERT_IDS: Final = 100_000
 
 
 class Rows:
@@ -24,8 +20,6 @@ class Rows:
     def __init__(self, catalog: Catalog, jobs: Jobs) -> None:
         self._catalog = catalog
         self._jobs = jobs
-        self._insert_ids: OrderedDict[tuple[int, str], None] = OrderedDict()
-        self._lock = threading.Lock()
 
     def query_results(self, project: str, job_id: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Return whether a query job is done, and a page of its rows (jobs.getQueryResults).
@@ -40,16 +34,6 @@ class Rows:
     def run_query(self, project: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Run a query and return its first page when it is done in time (jobs.query)."""
         job = self._jobs.query(project, body)
-        if body.get("dryRun"):
-            statistics = job["statistics"]["query"]
-            return {
-                "kind": "bigquery#queryResponse",
-                "jobReference": job["jobReference"],
-                "jobComplete": True,
-                "schema": statistics.get("schema"),
-                "totalBytesProcessed": statistics["totalBytesProcessed"],
-                "cacheHit": False,
-            }
         seconds = float(body.get("timeoutMs") or 10_000) / 1000
         reference = job["jobReference"]
         found = self._jobs.wait(project, reference["jobId"], reference["location"], seconds)
@@ -119,44 +103,17 @@ class Rows:
         return page
 
     def insert_all(self, key: TableKey, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Append JSON rows; a bad row is named, and takes the others with it unless skipInvalidRows."""
+        """Append JSON rows; a bad row is named, and takes the others with it."""
         table = self._catalog.find_table(key)
-        rows = list(body.get("rows") or ())
-        if not rows:
-            raise Problem("invalid", "No rows present in the request.")
-        errors: dict[int, str] = {}
-        good = []
-        for number, row in enumerate(rows):
-            try:
-                parse_rows([row["json"]], table.fields)
-                good.append(row)
-            except ValueError as exc:
-                errors[number] = str(exc.args[1])
-        answer: dict[str, Any] = {"kind": "bigquery#tableDataInsertAllResponse"}
-        if errors:
-            stopped = [] if body.get("skipInvalidRows") else [n for n in range(len(rows)) if n not in errors]
-            answer["insertErrors"] = [
-                *({"index": n, "errors": [{"reason": "invalid", "message": m}]} for n, m in errors.items()),
-                *({"index": n, "errors": [{"reason": "stopped", "message": ""}]} for n in stopped),
-            ]
-        if not errors or body.get("skipInvalidRows"):
-            self._store(table, good)
-        return answer
-
-    def _store(self, table: TableEntry, rows: list[Mapping[str, Any]]) -> None:
-        with self._lock:
-            new = []
-            for row in rows:
-                mark = (table.id, str(row.get("insertId") or ""))
-                if mark[1] and mark in self._insert_ids:
-                    continue
-                self._insert_ids[mark] = None
-                new.append(row["json"])
-            while len(self._insert_ids) > _KEPT_INSERT_IDS:
-                self._insert_ids.popitem(last=False)
-            parsed = parse_rows(new, table.fields)
-            part = self._catalog.write_rows(table, parsed, None)
-            self._catalog.add_part(table, {**part, "arrival_us": now_us()})
+        try:
+            parsed = parse_rows([row["json"] for row in body["rows"]], table.fields)
+        except ValueError as exc:
+            number, reason = exc.args
+            errors = [{"index": number, "errors": [{"reason": "invalid", "message": reason}]}]
+            return {"kind": "bigquery#tableDataInsertAllResponse", "insertErrors": errors}
+        part = self._catalog.write_rows(table, parsed, None)
+        self._catalog.add_part(table, {**part, "arrival_us": now_us()})
+        return {"kind": "bigquery#tableDataInsertAllResponse"}
 
 
 def slice_pieces(pieces: tuple[Piece, ...], start: int, end: int) -> list[Piece]:

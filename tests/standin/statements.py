@@ -5,7 +5,7 @@ whole is refused.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -163,8 +163,6 @@ def _kind(tree: exp.Expr) -> str:
             return "CREATE_VIEW"
         if tree.kind == "TABLE" and isinstance(tree.expression, exp.Query):
             return "CREATE_TABLE_AS_SELECT"
-    elif isinstance(tree, exp.Drop) and tree.args.get("kind") in {"TABLE", "VIEW"}:
-        return f"DROP_{tree.args['kind']}"
     else:
         for kind, name in _KINDS:
             if isinstance(tree, kind):
@@ -289,7 +287,6 @@ def render(
     """Return the statement for DuckDB, in which each table has the name that ``names`` gives it."""
     tree = (statement.query if query_only else statement.tree).copy()
     ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-    _write_out_columns(tree, entries.get(statement.target) if statement.target else None)
     arrays = {
         field["name"].lower()
         for entry in entries.values()
@@ -420,29 +417,6 @@ def _open_structs(node: exp.Unnest, arrays: set[str]) -> None:
     inner = exp.select(exp.func("UNNEST", array.copy(), exp.PropertyEQ(this=exp.to_identifier("recursive"),
                                                                        expression=exp.true())))  # fmt: skip
     node.replace(inner.subquery(label))
-
-
-def _write_out_columns(tree: exp.Expr, target: TableEntry | None) -> None:
-    """Name the columns that INSERT without a list and INSERT ROW mean: those that are stored."""
-    if target is None:
-        return
-    columns = [field["name"] for field in target.fields]
-    if isinstance(tree, exp.Insert) and isinstance(tree.this, exp.Table):
-        tree.set("this", exp.Schema(this=tree.this.copy(), expressions=_identifiers(columns)))
-    if isinstance(tree, exp.Merge):
-        source = tree.args["using"].alias_or_name
-        for insert in tree.find_all(exp.Insert):
-            is_row = isinstance(insert.this, exp.Var) or (insert.this is not None and insert.this.name == "ROW")
-            if insert.this is None or is_row:
-                values = insert.expression
-                insert.set("this", exp.Tuple(expressions=_identifiers(columns)))
-                if values is None or is_row:
-                    cells = [exp.column(name, table=source) for name in columns]
-                    insert.set("expression", exp.Tuple(expressions=cells))
-
-
-def _identifiers(names: Sequence[str]) -> list[exp.Expr]:
-    return [exp.to_identifier(name, quoted=True) for name in names]
 
 
 def _render(tree: exp.Expr) -> str:

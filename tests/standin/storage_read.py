@@ -28,7 +28,6 @@ _RESTRICTION_BYTES: Final = 1024 * 1024
 _MOST_STREAMS: Final = 1000
 _DEFAULT_STREAMS: Final = 4
 _RESPONSE_BYTES: Final = 4 * 1024 * 1024
-_CODECS: Final = {0: None, 1: "lz4", 2: "zstd"}
 _PSEUDO: Final = (
     {"name": "_PARTITIONTIME", "type": "TIMESTAMP", "mode": "NULLABLE"},
     {"name": "_PARTITIONDATE", "type": "DATE", "mode": "NULLABLE"},
@@ -55,13 +54,6 @@ class StorageRead:
                 self.create,
                 lambda m: m.read_session.table,
             ),
-            "SplitReadStream": self._calls.unary(
-                "SplitReadStream",
-                t.SplitReadStreamRequest,
-                t.SplitReadStreamResponse,
-                self.split,
-                lambda m: m.name,
-            ),
             "ReadRows": grpc.unary_stream_rpc_method_handler(
                 self.read_rows,
                 request_deserializer=t.ReadRowsRequest.deserialize,
@@ -87,7 +79,6 @@ class StorageRead:
             "table": entry.id,
             "fields": fields,
             "restriction": options.row_restriction,
-            "codec": _CODECS[int(options.arrow_serialization_options.buffer_compression)],
             "pieces": [[p.path, p.first_row, p.last_row, p.partition_us] for p in snapshot.pieces],
             "bounds": [snapshot.rows * number // most for number in range(most + 1)] if most else [],
         }
@@ -106,11 +97,6 @@ class StorageRead:
             estimated_total_bytes_scanned=self._catalog.stored_bytes(snapshot),
         )
 
-    def split(self, request: Any) -> types.SplitReadStreamResponse:
-        """Say that the stream can't be split any further, which the reference lets a server say of any stream."""
-        self._find_stream(request.name)
-        return types.SplitReadStreamResponse()
-
     def read_rows(self, request: Any, context: grpc.ServicerContext) -> Iterator[types.ReadRowsResponse]:
         """Yield a stream's rows from the offset on; the same offset gives the same rows, over a restart too."""
         try:
@@ -119,7 +105,7 @@ class StorageRead:
             rows = 0
             for number, batch in enumerate(self._batches(session, pieces, request.offset)):
                 answer = types.ReadRowsResponse(
-                    arrow_record_batch={"serialized_record_batch": _serialize(batch, session["codec"])},
+                    arrow_record_batch={"serialized_record_batch": batch.serialize().to_pybytes()},
                     row_count=batch.num_rows,
                 )
                 if number == 0:
@@ -242,15 +228,3 @@ def _filter(batch: pa.RecordBatch, restriction: str) -> pa.RecordBatch:
     except (SqlglotError, duckdb.Error) as exc:
         raise StorageProblem("INVALID_ARGUMENT", f"Row filter for the table is invalid: {exc}") from exc
     return batch.take(kept.column(0).combine_chunks())
-
-
-def _serialize(batch: pa.RecordBatch, codec: str | None) -> bytes:
-    if codec is None:
-        return bytes(batch.serialize().to_pybytes())
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as stream:
-        stream.write_batch(batch)
-    # The stream's first message is the schema.
-    messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(sink.getvalue()))
-    messages.read_next_message()
-    return bytes(messages.read_next_message().serialize().to_pybytes())

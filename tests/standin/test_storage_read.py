@@ -31,13 +31,6 @@ def test_a_table_that_requires_a_filter_requires_it_here_too(shared_standin, dat
     assert len(reader.rows(session, session.streams[0])) == 2
 
 
-def test_buffers_can_be_compressed(archive, reader):
-    archive.add(0, 100)
-    for codec in ("LZ4_FRAME", "ZSTD"):
-        session = reader.session(arrow_serialization_options={"buffer_compression": codec})
-        assert len(reader.rows(session, session.streams[0])) == 100
-
-
 def test_what_is_no_table_or_no_session_is_refused(archive, reader, dataset):
     archive.add(0, 1)
     archive.run(f"CREATE VIEW {dataset}.v AS SELECT 1 AS x")
