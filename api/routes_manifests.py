@@ -44,7 +44,7 @@ _BODY: Final[dict[str, Any]] = {
                 "schema": {
                     "type": "string",
                     "description": "One manifest or several: documents between `---`, or a list. "
-                    "JSON is YAML too. `refeed manifest schema` prints the JSON Schema of a manifest.",
+                    "JSON is YAML too. `refeed check --manifest-schema` prints their JSON Schema.",
                 }
             }
         },

@@ -1,7 +1,7 @@
 """``refeed dead-letters``: messages that the pipeline could make no row of, counted and sent again."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import uuid4
 
 import typer
@@ -20,6 +20,7 @@ from model.errors import InputError
 if TYPE_CHECKING:
     from client.api import RefeedApi
 
+_CHOICE: Final = ("source", "code", "path", "message_id", "start", "dry_run")
 SourceOption = Annotated[
     str, typer.Option(help="The source whose schema did not fit the messages.", show_default=False)
 ]
@@ -74,16 +75,7 @@ def dead_letters(
 
 @takes_fields(
     BackfillRequest,
-    (
-        "source",
-        "code",
-        "path",
-        "message_id",
-        "start",
-        "dry_run",
-        "canary_messages",
-        "rate_limit_messages_per_second",
-    ),
+    (*_CHOICE, "canary_messages", "rate_limit_messages_per_second"),
     help_texts={"canary_messages": "Publish N messages, and then pause until somebody resumes the backfill."},
 )
 def redrive(

@@ -11,6 +11,7 @@ import typer
 
 from cli.backfill import read_query
 from cli.invocation import command_settings
+from cli.manifest import check_manifests
 from cli.options import JsonObjectOption
 from cli.parameters import ParameterOption, parse_parameters
 from cli.query import gate_policy
@@ -54,19 +55,40 @@ def check(
             "run.",
         ),
     ] = False,
+    file: Annotated[
+        list[Path],
+        typer.Option(
+            "--file",
+            "-f",
+            help="Check the manifests in this file or folder instead of a query, and print each fault with its "
+            "line and column. Exit code 1: a file has faults. May be repeated.",
+            show_default=False,
+        ),
+    ] = [],  # noqa: B006 - typer reads it
+    manifest_schema: Annotated[
+        bool, typer.Option("--manifest-schema", help="Print the JSON Schema of manifests for editors.")
+    ] = False,
     as_json: JsonObjectOption = False,
 ) -> None:
     """Check whether a query may run, and print every reason against the query. Exit code 2: the query may not run.
 
     The API checks the query of each backfill in the same way. This command needs no API and no Java.
     """
+    if (query is not None) + (jsonl is not None) + bool(file) + manifest_schema != 1:
+        raise typer.BadParameter("needs one of a query, --jsonl, --file and --manifest-schema")
+    if manifest_schema:
+        from rollout.manifests import manifest
+
+        print_json(manifest.manifest_schema())
+        return
+    if file:
+        check_manifests(file)
+        return
     from sql.check import check_lines, check_query
     from sql.tables import parse_table_schema
 
     declared = [parse_table_schema(text) for text in table_schema or ()]
     policy = gate_policy(command_settings(), replay=not free, declared=declared)
-    if (query is None) == (jsonl is None):
-        raise typer.BadParameter("needs one query, or --jsonl with a file of queries")
     if jsonl is not None:
         with nullcontext(sys.stdin) if jsonl == "-" else _open(jsonl) as lines:
             for verdict in check_lines(lines, policy):

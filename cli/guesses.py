@@ -48,7 +48,10 @@ GUESSES: Final[Mapping[str, str]] = {
     "rollout list": "refeed get updates",
     "template": "refeed get templates, or refeed launch template/NAME",
     "compaction": "refeed get compactions, or refeed describe ID",
+    "manifest": "refeed diff -f FILE, or refeed get manifests",
     "manifest list": "refeed get manifests",
+    "manifest check": "refeed check -f FILE",
+    "manifest schema": "refeed check --manifest-schema",
     **{
         kinds: f"refeed get {kinds}"
         for kinds in (

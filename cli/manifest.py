@@ -1,4 +1,4 @@
-"""``refeed diff``, ``apply``, ``delete`` and ``manifest``: manifests in files, applied through the HTTP API."""
+"""``refeed diff``, ``apply`` and ``delete``: manifests in files, applied through the HTTP API."""
 
 import re
 from codecs import BOM_UTF8
@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from cli.api import open_api
-from cli.invocation import HomeGroup, command_settings
+from cli.invocation import command_settings
 from cli.objects import ObjectKind
 from cli.options import JsonOption, YesOption
 from cli.snapshot import delete_snapshots
-from cli.terminal import ExitCode, confirm, err, out, print_found, print_json, render_change, render_table
+from cli.terminal import ExitCode, confirm, err, out, print_found, render_change, render_table
 from model.errors import InputError, ManifestInvalidError
 
 if TYPE_CHECKING:
     from rollout.manifests.job_gate import JobGate
 
-CHECK_CODES: Final = "Exit codes: 0 done; 1 a file has faults; 2 wrong usage; 130 interrupted."
 DIFF_CODES: Final = (
     "Exit codes: 0 done; 1 a file has faults; 2 wrong usage; 3 the API does not answer; 4 the API refused the "
     "call; 130 interrupted."
@@ -33,13 +32,6 @@ EXIT_CODES: Final = (
 _SUFFIXES: Final = (".yaml", ".yml")
 # As PyYAML counts lines.
 _LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
-
-app = typer.Typer(
-    cls=HomeGroup,
-    help="Check manifests, and print the JSON Schema of manifests for editors.",
-    epilog=CHECK_CODES,
-    no_args_is_help=True,
-)
 
 FilesOption = Annotated[
     list[Path],
@@ -95,24 +87,10 @@ class _ManifestText:
         return f"{path}:{fault['line'] - start}:{fault['column']}"
 
 
-@app.command("schema")
-def schema() -> None:
-    """Print the JSON Schema of manifests."""
-    from rollout.manifests.manifest import manifest_schema
+def check_manifests(paths: Sequence[Path]) -> None:
+    """Print every fault in the manifests, or that they have none, without the API.
 
-    print_json(manifest_schema())
-
-
-@app.command("check", epilog=CHECK_CODES)
-def check(
-    paths: Annotated[
-        list[Path], typer.Argument(help="Files, or folders with .yaml and .yml files.", show_default=False)
-    ],
-) -> None:
-    """Print every fault in the manifests, with line and column, and apply nothing.
-
-    The command does not call the API. The command checks queries with this machine's settings, such as
-    REFEED_QUERY_TABLES.
+    Queries are checked with this machine's settings, such as REFEED_QUERY_TABLES.
     """
     for file in _read_files(paths, _gate()):
         out.print(f"{file.path}: good")

@@ -1,4 +1,4 @@
-"""``refeed manifest``: checks files and prints the schema, without a service."""
+"""``refeed check``: checks manifests and prints their schema, without a service."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ RUNNER = CliRunner()
 
 
 def test_the_schema_is_json() -> None:
-    printed = RUNNER.invoke(app, ["manifest", "schema"])
+    printed = RUNNER.invoke(app, ["check", "--manifest-schema"])
     assert "ScheduleManifest" in json.loads(printed.stdout)["$defs"]
 
 
@@ -20,11 +20,11 @@ def test_faults_are_named_with_file_line_and_column_and_good_files_too(tmp_path:
     (tmp_path / "a.yaml").write_text(MERGE)
     (tmp_path / "b.yml").write_text(MERGE.replace("cron", "corn"))
     (tmp_path / "notes.txt").write_text("no manifest")
-    checked = RUNNER.invoke(app, ["manifest", "check", str(tmp_path)])
+    checked = RUNNER.invoke(app, ["check", "-f", str(tmp_path)])
     assert checked.exit_code == 1
     assert checked.stdout == ""
     assert f"{tmp_path}/b.yml:3:1: There is no field corn." in checked.stderr
-    good = RUNNER.invoke(app, ["manifest", "check", str(tmp_path / "a.yaml")])
+    good = RUNNER.invoke(app, ["check", "-f", str(tmp_path / "a.yaml")])
     assert (good.exit_code, good.stdout) == (0, f"{tmp_path}/a.yaml: good\n")
 
 
@@ -44,7 +44,7 @@ job:
 """
     (tmp_path / "a.yaml").write_text(replay)
     (tmp_path / "b.yaml").write_text(MERGE.replace("cron", "corn"))
-    checked = RUNNER.invoke(app, ["manifest", "check", str(tmp_path / "gone.yaml"), str(tmp_path)])
+    checked = RUNNER.invoke(app, ["check", "-f", str(tmp_path / "gone.yaml"), "-f", str(tmp_path)])
     assert (checked.exit_code, checked.stdout) == (1, "")
     for said in (
         "gone.yaml can't be read",
@@ -55,11 +55,11 @@ job:
         assert said in checked.stderr
     good = replay.replace("attributes FROM", "attributes, message_id FROM").replace("-none", "orders")
     (tmp_path / "a.yaml").write_text(good)
-    warned = RUNNER.invoke(app, ["manifest", "check", str(tmp_path / "a.yaml")])
+    warned = RUNNER.invoke(app, ["check", "-f", str(tmp_path / "a.yaml")])
     assert (warned.exit_code, warned.stdout) == (0, f"{tmp_path}/a.yaml: good\n")
     assert "ingest_time >= @from (partition_cut)" in warned.stderr.replace("\n", " ")
 
 
 def test_a_folder_without_manifests_and_a_file_that_is_gone_are_wrong_usage(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "gone.yaml"):
-        assert RUNNER.invoke(app, ["manifest", "check", str(path)]).exit_code != 0
+        assert RUNNER.invoke(app, ["check", "-f", str(path)]).exit_code != 0

@@ -15,7 +15,7 @@ from tests.guards.reference.shapes import render_shape
 INTRODUCTION: Final = """\
 This page lists the fields of three kinds of files: [manifests](../manifests.md), the registry's
 [sources.yaml](../pipeline.md), and the [settings file of a collector](../collectors.md#settings). Refeed refuses a
-file with any other field. `refeed manifest schema` prints the JSON Schema of manifests for editors."""
+file with any other field. `refeed check --manifest-schema` prints the JSON Schema of manifests for editors."""
 COLLECTOR: Final = "Settings of a collector"
 SHARED: Final = """\
 ### {name}
