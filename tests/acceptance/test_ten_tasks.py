@@ -427,7 +427,7 @@ def test_add_a_source_by_command(night: Night, terminal: Terminal, tmp_path: Pat
     """``check``, ``diff`` and ``publish`` the registry's file, then ``attach`` the topic."""
     (tmp_path / "sources.yaml").write_text(sources_with("hooks"))
     for command in ("check", "diff", "publish"):
-        assert "hooks" in terminal("registry", command, str(tmp_path / "sources.yaml"))
+        assert "hooks" in terminal("source", command, str(tmp_path / "sources.yaml"))
     terminal("attach", "hooks")
     assert_added(night, "hooks")
     assert terminal.steps == 4
