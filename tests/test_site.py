@@ -29,6 +29,10 @@ def read_diagrams() -> Iterator[tuple[Path, str]]:
             yield page, found[1]
 
 
+def test_the_readme_is_read_in_a_few_minutes() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
 def test_the_navigation_leads_to_every_page() -> None:
     # `make docs` says so too; this takes no site to be built.
     listed = {"docs/index"}
