@@ -76,6 +76,7 @@ _TAGS: Final = {
     "backfills": "Replays of archived messages.",
     "queries": "Checks of queries before they run.",
     "merges": "Merges of staging tables into reporting tables.",
+    "compactions": "Compactions of the tables of a lake.",
     "updates": "Updates of running streams.",
     "streams": "Streams, and the releases that they run.",
     "snapshots": "Snapshots of streams, and rollbacks to them.",

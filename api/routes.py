@@ -13,6 +13,7 @@ from api.metrics import TEXT_FORMAT
 from api.routes_backfills import router as backfills
 from api.routes_backups import router as backups
 from api.routes_catalog import router as catalog
+from api.routes_compactions import router as compactions
 from api.routes_events import router as events
 from api.routes_former import router as former
 from api.routes_history import router as history
@@ -113,6 +114,7 @@ for part in (
     history,
     backfills,
     merges,
+    compactions,
     jobs,
     queries,
     backups,

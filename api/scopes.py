@@ -30,7 +30,7 @@ _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
     ),
     ((READ, MESSAGES),): "downloadBackfillDeadLetter downloadDeadLetter",
     (PLAN,): "planBackfill getPlan checkQuery",
-    (RUN,): "createBackfill changeJob pauseJob resumeJob",
+    (RUN,): "createBackfill createCompaction changeJob pauseJob resumeJob",
     (RUN, STREAMS_OPERATE, ROLLOUTS_APPLY): "revertJob",
     (RUN, PLAN): "createMerge retryJob",
     (RUN, PLAN, STREAMS_OPERATE, ROLLOUTS_APPLY): "cancelJob",

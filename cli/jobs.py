@@ -38,12 +38,16 @@ def act_on_job(verb: str) -> Act:
     return lambda api, job_id, body: api.jobs.act(job_id, verb, body)
 
 
-def _rerun(declaration: type, kind: "Callable[[RefeedApi], KindCalls]") -> Act:
-    """Return what creates a job with the request of an ended one, which it gets as its body."""
+def _names_of(declaration: type) -> list[str]:
+    """Return the fields of a request that another job may have too."""
+    return [json_name(each.name) for each in declared_fields(declaration) if each.name != "plan_id"]
+
+
+def _rerun(names: Sequence[str], kind: "Callable[[RefeedApi], KindCalls]") -> Act:
+    """Return what creates a job with these fields of an ended one, which it gets as its body."""
 
     def create(api: "RefeedApi", _: str, ended: Mapping[str, Any] | None) -> dict[str, Any]:
         assert ended is not None
-        names = [json_name(each.name) for each in declared_fields(declaration) if each.name != "plan_id"]
         request = {name: ended[name] for name in names if ended.get(name) is not None}
         if ended.get("canary") is not None:
             # A backfill that went on after its canary has none any more.
@@ -138,7 +142,7 @@ BACKFILL: Final = ObjectKind(
     whole_lines=whole_backfill_lines,
     acts={
         **{verb: act_on_job(verb) for verb in ("pause", "resume", "cancel", "retry", "approve", "revert")},
-        "rerun": _rerun(BackfillRequest, lambda api: api.backfills),
+        "rerun": _rerun(_names_of(BackfillRequest), lambda api: api.backfills),
     },
     verbs=("logs", "figures", "set"),
     follow=lambda api, found: watch_live(api, found["id"]),
@@ -155,7 +159,7 @@ MERGE: Final = ObjectKind(
     next=_NEXT,
     acts={
         **{verb: act_on_job(verb) for verb in ("cancel", "retry")},
-        "rerun": _rerun(MergeCreate, lambda api: api.merges),
+        "rerun": _rerun(_names_of(MergeCreate), lambda api: api.merges),
     },
     verbs=("logs",),
     follow=lambda api, found: watch_job(api, found, _merge_progress),
@@ -170,7 +174,10 @@ COMPACTION: Final = ObjectKind(
     read=lambda api, job_id: api.jobs.read(job_id),
     lines=_compaction_lines,
     next=_NEXT,
-    acts={verb: act_on_job(verb) for verb in ("cancel", "retry")},
+    acts={
+        **{verb: act_on_job(verb) for verb in ("cancel", "retry")},
+        "rerun": _rerun(["tables"], lambda api: api.compactions),
+    },
     verbs=("logs",),
     follow=lambda api, found: watch_job(api, found, _compaction_progress),
 )

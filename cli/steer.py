@@ -84,7 +84,7 @@ def retry(
 def rerun(
     name: ObjectArgument, yes: YesOption = False, watch: WatchOption = False, as_json: JsonOption = False
 ) -> None:
-    """Run a backfill or a merge that has ended again, as a new job with the same request.
+    """Run a backfill, a merge or a compaction that has ended again, as a new job with the same request.
 
     A backfill runs its query again, and publishes the messages that it selects now. To publish only messages that
     are not published yet, use 'refeed retry'.

@@ -19,6 +19,7 @@ class RefeedApi(ApiConnection):
         self.jobs = JobCalls(self)
         self.backfills = KindCalls("backfills", self)
         self.merges = KindCalls("merges", self)
+        self.compactions = KindCalls("compactions", self)
 
     def read_sign_in_methods(self) -> dict[str, Any]:
         """Return whether people sign in with an identity provider, and its issuer."""

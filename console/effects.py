@@ -71,6 +71,8 @@ def rerun_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
             "A new backfill is created. It runs its query again, and publishes the messages that it selects now.",
             "To publish only the messages that are not published yet, retry the earlier backfill instead.",
         )
+    if job["kind"] == "compaction":
+        return ("A new compaction of the same tables is created.", "No row changes.")
     return ("A new merge is created.", "Correctly merged rows do not change.")
 
 

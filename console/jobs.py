@@ -166,7 +166,7 @@ def find_verbs(job: Mapping[str, Any]) -> tuple[str, ...]:
         possible = {
             "cancel": not is_over and state != "CANCELLING",
             "retry": state in {"FAILED", "CANCELLED"},
-            "rerun": is_over and job["kind"] == "merge",
+            "rerun": is_over,
         }
     else:
         waits = awaits_approval(job)

@@ -23,7 +23,13 @@ def show_rerun(visit: Visit, job: Mapping[str, Any], given: Mapping[str, str]) -
 
 
 def rerun_fields(job: Mapping[str, Any], given: Mapping[str, str]) -> tuple[FormField, ...]:
-    """Return the fields of a merge like ``job``."""
+    """Return the fields of a merge or a compaction like ``job``."""
+    if job["kind"] == "compaction":
+        tables = given.get("tables", " ".join(job["tables"]))
+        return (
+            FormField("tables", "Tables", value=tables, help="archive or dataset.table, separated by spaces."),
+            _key_of(given),
+        )
     if job["kind"] != "merge":
         return ()
     before = {name: job[name] or "" for name in ("source", "since")} | {"dry_run": "yes" if job["dry_run"] else ""}
@@ -33,9 +39,13 @@ def rerun_fields(job: Mapping[str, Any], given: Mapping[str, str]) -> tuple[Form
         FormField("source", "Source", value=form["source"], help="Leave the field empty to merge all sources."),
         FormField("since", "Since", value=form["since"], help=_SINCE_HELP),
         FormField("dry_run", "Only show the result, and change nothing", kind="checkbox", value=form["dry_run"]),
-        # A form that is sent twice creates one merge.
-        FormField("key", "", kind="hidden", value=form.get("key") or str(uuid4())),
+        _key_of(given),
     )
+
+
+def _key_of(given: Mapping[str, str]) -> FormField:
+    """Return the field by which a form that is sent twice creates one job."""
+    return FormField("key", "", kind="hidden", value=given.get("key") or str(uuid4()))
 
 
 def rerun(visit: Visit, fields: Mapping[str, str]) -> str:
@@ -46,6 +56,10 @@ def rerun(visit: Visit, fields: Mapping[str, str]) -> str:
     """
     if visit.path_params["id"].startswith("bf_"):
         return launch_backfill(visit, fields)
+    key = fields.get("key") or str(uuid4())
+    if visit.path_params["id"].startswith("cp_"):
+        wanted = {"tables": fields.get("tables", "").split()}
+        return f"/jobs/{visit.api.compactions.create(wanted, idempotency_key=key)['id']}"
     texts = {name: fields.get(name, "").strip() for name in ("source", "since")}
     request = {name: text for name, text in texts.items() if text} | {"dry_run": "dry_run" in fields}
-    return f"/jobs/{visit.api.merges.create(request, idempotency_key=fields.get('key') or str(uuid4()))['id']}"
+    return f"/jobs/{visit.api.merges.create(request, idempotency_key=key)['id']}"

@@ -42,7 +42,7 @@ def find_places(yard: Yard) -> Iterator[str]:
     for kind in ("merge", "compaction", "update"):
         (job,) = yard.api.store.list_jobs(JobFilter(kinds=(kind,)), limit=1)
         yield f"/jobs/{job.id}"
-        for verb in {"merge": ("retry", "rerun"), "compaction": ("cancel",), "update": ()}[kind]:
+        for verb in {"merge": ("retry", "rerun"), "compaction": ("cancel", "rerun"), "update": ()}[kind]:
             yield f"/jobs/{job.id}/{verb}"
     for path in (*(page.path for page in PAGES), *(action.path for action in ACTIONS)):
         place = known.get(path, path)

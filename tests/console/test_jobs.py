@@ -140,8 +140,8 @@ def test_a_compaction_s_page_has_a_row_for_each_table(yard: Yard, browser: httpx
     ],
 )
 def test_a_page_offers_what_the_state_allows_and_the_rest_has_no_form(yard, browser, state, verbs):
-    merge, again = add_merge(yard, state), {"rerun"} if state.is_final else set()
-    for job, verbs in ((merge, verbs | again), (add_compaction(yard, state), verbs)):  # noqa: B020,PLR1704
+    verbs = verbs | ({"rerun"} if state.is_final else set())
+    for job in (add_merge(yard, state), add_compaction(yard, state)):
         text = browser.get(f"/console/jobs/{job}").text
         assert set(re.findall(rf'href="/console/jobs/{job}/(\w+)"', text)) == verbs
         for verb in set(VERBS) - verbs:

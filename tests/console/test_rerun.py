@@ -18,7 +18,7 @@ from model.job import JobState
 from model.plain_yaml import read_yaml
 from pipeline.registry import Registry
 from sql.range_query import write_range_query
-from tests.console.test_jobs import add_merge
+from tests.console.test_jobs import add_compaction, add_merge
 from tests.console.yard import Yard, make_yard, token_of
 from tests.waiting import wait_until
 
@@ -206,3 +206,19 @@ def test_a_merge_runs_again_with_changes_once_a_form(yard: Yard, browser: httpx.
     other = browser.post(f"/console/jobs/{job}/rerun", data={**sent, "since": "", "key": "k3"})
     made = yard.api.store.get(other.headers["location"].removeprefix("/console/jobs/"))
     assert (made.request["since"], made.request["dry_run"]) == (None, False)
+
+
+def test_a_compaction_runs_again_with_other_tables(yard: Yard, browser: httpx.Client) -> None:
+    job = add_compaction(yard, JobState.SUCCEEDED)
+    page = browser.get(f"/console/jobs/{job}/rerun")
+    before = " ".join(yard.api.store.get(job).request["tables"])
+    assert ("No row changes." in page.text, f'value="{before}"' in page.text) == (True, True)
+    key = re.findall(r'name="key" value="([^"]+)"', page.text)[0]
+    sent = {"form_token": token_of(page), "do": "perform", "tables": "archive staging.orders", "key": key}
+    first, second = (browser.post(f"/console/jobs/{job}/rerun", data=sent) for _ in range(2))
+    assert first.status_code == 303, first.text
+    assert second.headers["location"] == first.headers["location"]
+    made = yard.api.store.get(first.headers["location"].removeprefix("/console/jobs/"))
+    assert (made.id != job, made.request["tables"]) == (True, ["archive", "staging.orders"])
+    refused = browser.post(f"/console/jobs/{job}/rerun", data={**sent, "tables": "no table", "key": "k2"})
+    assert refused.status_code == 422
