@@ -46,7 +46,7 @@ class TopicGroup(HomeGroup):
         if is_topic:
             # With a range, even a topic called "list" is a topic.
             if "--from" not in args:
-                check_guess(["backfill", args[0]], self.list_commands(ctx))
+                check_guess(["backfill", *args], self.list_commands(ctx))
             return args[0], self.get_command(ctx, TOPIC), args[1:]
         return super().resolve_command(ctx, args)
 

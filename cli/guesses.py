@@ -22,7 +22,7 @@ _VERBS: Final = {
         for verb in "watch pause resume cancel retry revert approve reject logs launch delete".split()  # noqa: SIM905
     },
 }
-# By one word or two. A name that follows is not part of it.
+# By its first words. A word in capitals is any name. A name that follows is not part of it.
 GUESSES: Final[Mapping[str, str]] = {
     f"{kind} {verb}": f"refeed {way.format(kind=kind, object=name)}"
     for kind, name in _FORMER.items()
@@ -76,6 +76,14 @@ GUESSES: Final[Mapping[str, str]] = {
     "keys": "refeed key list",
     **{f"keys {verb}": f"refeed key {verb}" for verb in ("create", "list", "revoke")},
     "topic": "refeed histogram TOPIC",
+    **dict.fromkeys(("topic create", "topics create"), "refeed attach TOPIC"),
+    "lag": "refeed status",
+    "dlq": "refeed dead-letters ID, or refeed get backfills",
+    "failed": "refeed get jobs --state FAILED, or refeed inbox",
+    "merge rerun": "refeed rerun ID",
+    "status NAME": "refeed describe OBJECT",
+    "backfill TOPIC --last": "refeed backfill TOPIC --from 10m",
+    **dict.fromkeys(("get pipeline", "get pipelines"), "refeed get streams"),
     "replay": "refeed backfill TOPIC --from 02:00 --to 03:00",
     "ls": "refeed get KIND",
     "list": "refeed get KIND",
@@ -104,6 +112,15 @@ def check_guess(words: Sequence[str], commands: Collection[str]) -> None:
     Raises:
         InputError: they are; the message has the right command.
     """
-    for guess in (" ".join(words[:2]), words[0]):
-        if guess in GUESSES and guess not in commands:
+    for guess in sorted(GUESSES, key=lambda each: -each.count(" ")):
+        if guess not in commands and _begins(words, guess.split()):
             raise InputError(f"Refeed has no command '{guess}'. Use: {GUESSES[guess]}")
+
+
+def _begins(words: Sequence[str], guess: Sequence[str]) -> bool:
+    if len(words) < len(guess):
+        return False
+    return all(
+        not word.startswith("-") if wanted.isupper() else word.partition("=")[0] == wanted
+        for word, wanted in zip(words, guess, strict=False)
+    )

@@ -146,7 +146,7 @@ def _name_view(violation: Violation, text: str, sources: "Iterable[MergeSource]"
     for source in sources:
         tables = [table.lower() for table in (source.reporting, source.staging, source.view)]
         short = tables[-1].rpartition(".")[2]
-        if name == short or any(f".{name}".endswith(f".{table}") for table in tables):
+        if name in {short, source.name.lower()} or any(f".{name}".endswith(f".{table}") for table in tables):
             message = f"The table {name} is not allowed. Read the view of the source {source.name} instead."
             return replace(violation, message=message, rewrite=f"FROM `{source.view}`")
     return violation

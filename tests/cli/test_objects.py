@@ -133,6 +133,26 @@ def test_a_guess_is_answered_with_a_command_that_there_is(refeed: Refeed, guess:
         assert not command[1] or command[1] in getattr(found, "commands", {command[1]: None})
 
 
+@pytest.mark.parametrize(
+    ("line", "right"),
+    [
+        ("topic create orders", "refeed attach TOPIC"),
+        ("topics create orders", "refeed attach TOPIC"),
+        ("lag", "refeed status"),
+        ("dlq", "refeed dead-letters"),
+        ("failed", "refeed get jobs --state FAILED"),
+        ("merge rerun mg_1", "refeed rerun ID"),
+        ("status orders", "refeed describe OBJECT"),
+        ("backfill orders --last 10m", "refeed backfill TOPIC --from 10m"),
+        ("backfill orders --last=10m", "refeed backfill TOPIC --from 10m"),
+        ("get pipelines", "refeed get streams"),
+    ],
+)
+def test_a_newcomers_guess_is_answered_with_what_does_it(refeed: Refeed, line: str, right: str) -> None:
+    wrong = refeed(*line.split())
+    assert (wrong.code, right in " ".join(wrong.err.split())) == (2, True), wrong.err
+
+
 def test_a_topic_may_be_called_as_a_guess_is(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REFEED_API_URL", "http://127.0.0.1:1")
     assert refeed("backfill", "list").code == 2

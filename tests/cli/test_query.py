@@ -106,7 +106,9 @@ def test_another_table_is_refused_with_the_place(refeed: Callable[..., Any], arc
     assert "line 2, column 6" in result.err
 
 
-@pytest.mark.parametrize("name", ["reporting.orders", "staging.orders", "`shop.reporting.orders`", "orders_view"])
+@pytest.mark.parametrize(
+    "name", ["reporting.orders", "staging.orders", "`shop.reporting.orders`", "orders_view", "orders"]
+)
 def test_a_table_of_a_source_is_refused_with_the_way_to_its_view(refeed, home, tmp_path, name):
     Orders(home).publish(tmp_path)
     result = refeed("query", f"SELECT id\nFROM {name}")
