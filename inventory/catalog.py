@@ -9,7 +9,7 @@ from typing import Any, Final
 from backfill.plan.reach import render_subscriptions
 from connectors.pubsub.client import SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats
-from inventory.streams import StreamInfo, read_streams
+from inventory.streams import InstanceTotal, StreamInfo, read_instance_totals, read_streams
 from model.errors import RequestInvalidError
 from model.message import (
     REPLAY_ATTRIBUTE,
@@ -184,6 +184,14 @@ class Catalog:
         """
         found = read_streams(self._home, stats, self._reports(), self._groups(), [record], retentions=retentions)
         return next(stream for stream in found if stream.name == record.name)
+
+    def read_instance_totals(self) -> dict[str, list[InstanceTotal]]:
+        """Return the dead letters of each instance that has reported to this home or to the store, by stream.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
+        return read_instance_totals(self._home, self._reports())
 
     def _topic(
         self,

@@ -211,7 +211,11 @@ class Inventory:
         streams = [stream for stream in self._catalog.list_streams(None) if not stream.is_over]
         hour_ago = datetime.now(UTC) - timedelta(hours=1)
         found = self._figures([stream_subject(stream.name) for stream in streams], hour_ago)
-        items = (growing_item(stream, found.get(stream_subject(stream.name), ()), hour_ago) for stream in streams)
+        totals = self._catalog.read_instance_totals()
+        items = (
+            growing_item(each, found.get(stream_subject(each.name), ()), totals.get(each.name, ()), hour_ago)
+            for each in streams
+        )
         return [item for item in items if item is not None]
 
     def _list_ended(self) -> list[InboxItem]:

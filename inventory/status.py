@@ -1,13 +1,14 @@
 """What is wrong with the streams: judged from their own reports and from what Pub/Sub has for them."""
 
+from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from connectors.pubsub.client import SubscriptionInfo
-from inventory.streams import ENDED, StreamInfo
+from inventory.streams import ENDED, InstanceTotal, StreamInfo
 from jobs.inbox_items import InboxItem
 from jobs.store.figures import FigurePoint
 from model.message import BACKUP_SUBSCRIPTION_PREFIX, matches
@@ -118,29 +119,46 @@ def waiting_item(record: StreamRecord, stream: StreamInfo) -> InboxItem:
     return InboxItem("ended", "stream", record.name, state, None, record.launched_by, since, message)
 
 
-def growing_item(stream: StreamInfo, points: Sequence[FigurePoint], since: datetime) -> InboxItem | None:
+def growing_item(
+    stream: StreamInfo, points: Sequence[FigurePoint], instances: Iterable[InstanceTotal], since: datetime
+) -> InboxItem | None:
     """Return the inbox's item of a stream that made dead letters since the first of ``points``, None without any.
 
-    ``points`` are those since ``since``. Totals begin at 0 with each process of the stream: with the newest one
-    when it started since then, and a total that falls counts from 0.
+    ``points`` are those since ``since``. Each of the ``instances`` counts for itself, from 0 if it started since
+    then, so that neither a hand-over nor a new instance that has no report yet changes the number. A total that
+    falls is of a process that was started again by hand, and counts from 0.
     """
-    totals = [(point.at, point.figures.get("dead_letters")) for point in points]
-    known = [(at, total) for at, total in totals if total is not None]
-    started = None if stream.started_at is None else datetime.fromisoformat(stream.started_at)
-    if started is not None and started >= since:
-        known = sorted([*known, (started, 0)])
-    now = stream.totals.get("dead_letters")
-    if not known or now is None:
-        return None
-    steps = pairwise([*(total for _, total in known), now])
-    grown = int(sum(after - before if after >= before else after for before, after in steps))
+    totals: dict[Any, list[tuple[datetime, float]]] = {}
+    for point in points:
+        total = point.figures.get("dead_letters")
+        if total is not None:
+            instance = point.figures.get("instance_id")
+            # One that followed another began in between.
+            known = totals.setdefault(instance, [(point.at, 0.0)] if totals else [])
+            known.append((point.at, total))
+    for each in instances:
+        if each.reported_at < since:
+            continue
+        known = totals.setdefault(each.instance_id, [])
+        if each.started_at is not None and each.started_at >= since:
+            insort(known, (each.started_at, 0.0))
+        known.append((each.reported_at, each.dead_letters))
+    grown = sum(_growth([total for _, total in known]) for known in totals.values())
     if not grown:
         return None
+    counted_from = min(known[0][0] for known in totals.values())
     many = "1 message" if grown == 1 else f"{grown:,} messages"
-    since_when = render_moment(known[0][0])
-    message = f"{many} became dead letters since {since_when}. 'refeed dead-letters' shows the reasons."
+    since_when = render_moment(counted_from)
+    message = (
+        f"{many} became dead letters since {since_when} (a replayed message counts again). "
+        "'refeed dead-letters' shows the reasons."
+    )
     state = StreamState(stream.state)
-    return InboxItem("dead_letters", "stream", stream.name, state, None, stream.created_by, known[0][0], message)
+    return InboxItem("dead_letters", "stream", stream.name, state, None, stream.created_by, counted_from, message)
+
+
+def _growth(totals: Sequence[float]) -> int:
+    return int(sum(after - before if after >= before else after for before, after in pairwise(totals)))
 
 
 def _judge(stream: StreamInfo) -> list[StatusProblem]:

@@ -118,6 +118,35 @@ def read_streams(
 
 
 @dataclass(frozen=True, slots=True)
+class InstanceTotal:
+    """How many dead letters one instance of a stream had made when it last reported; it began with 0."""
+
+    instance_id: Any
+    started_at: datetime | None
+    reported_at: datetime
+    dead_letters: float
+
+
+def read_instance_totals(home: Path, reports: Sequence[StoredReport] = ()) -> dict[str, list[InstanceTotal]]:
+    """Return the dead letters of each instance that reported to ``home`` or is in ``reports``, by stream.
+
+    An instance has one, from its newest report, also after another instance has followed it.
+    """
+    newest: dict[tuple[str, Any], _Report] = {}
+    for report in (*_home_reports(home), *map(_stored_report, reports)):
+        key = (report.name, report.status.get("instance"))
+        if key not in newest or _age(report) < _age(newest[key]):
+            newest[key] = report
+    found: dict[str, list[InstanceTotal]] = {}
+    for (name, instance), report in newest.items():
+        started, at = (_moment(report.status.get(field)) for field in ("started_at", "at"))
+        total = _numbers(report.status.get("totals")).get("dead_letters")
+        if at is not None and total is not None:
+            found.setdefault(name, []).append(InstanceTotal(instance, started, at, total))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class _Report:
     """A stream's status, and its age in seconds where that is known."""
 
@@ -241,4 +270,8 @@ def _numbers(found: Any) -> dict[str, float]:
 
 
 def _time(seconds: Any) -> str | None:
-    return render_time(datetime.fromtimestamp(seconds, UTC)) if isinstance(seconds, int | float) else None
+    return render_time(_moment(seconds))
+
+
+def _moment(seconds: Any) -> datetime | None:
+    return datetime.fromtimestamp(seconds, UTC) if isinstance(seconds, int | float) else None

@@ -6,9 +6,8 @@ import pytest
 
 from connectors.pubsub.client import SubscriptionInfo
 from inventory.status import count_attached, growing_item, judge_collected, judge_snapshots, judge_streams
-from inventory.streams import StreamInfo
+from inventory.streams import InstanceTotal, StreamInfo
 from jobs.store.figures import FigurePoint
-from model.moment import render_moment
 from model.stream_record import StreamRecord, StreamState
 from model.stream_snapshot import SnapshotReason, SnapshotRecord, SnapshotState
 
@@ -102,6 +101,23 @@ def test_a_gap_in_the_snapshots_of_a_living_stream_is_named(found, snapshots, ga
     assert judge_snapshots([found], snapshots, every=timedelta(0), now=NOW) == []
 
 
+def ago(minutes: float) -> datetime:
+    return NOW - timedelta(minutes=minutes)
+
+
+def point(minutes: float, total: int | None, instance: str = "in_1") -> FigurePoint:
+    return FigurePoint(ago(minutes), {"dead_letters": total, "instance_id": instance})
+
+
+def made(instance: str, started: float, reported: float, total: int) -> InstanceTotal:
+    return InstanceTotal(instance, ago(started), ago(reported), total)
+
+
+def growing(points: list[FigurePoint], instances: list[InstanceTotal]) -> tuple[str, datetime] | None:
+    found = growing_item(stream("pipeline-a"), points, instances, NOW - HOUR)
+    return None if found is None else (found.message.partition(" became")[0], found.since)
+
+
 @pytest.mark.parametrize(
     ("started", "totals", "said"),
     [
@@ -116,14 +132,43 @@ def test_a_gap_in_the_snapshots_of_a_living_stream_is_named(found, snapshots, ga
     ids=["one process", "one before", "all in the first minute", "no minute yet", "as many", "unknown", "none"],
 )
 def test_dead_letters_of_the_last_hour_count_from_0_with_the_newest_process(started, totals, said):
-    """``started`` and ``totals`` are by minutes ago; the total is 9 now."""
+    """``started`` and ``totals`` are by minutes ago, of a process that somebody restarts; its total is 9."""
+    points = [point(minutes, total) for minutes, total in totals.items()]
+    found = growing(points, [made("in_1", started, 0, 9)])
+    assert (found and found[0]) == said
 
-    def ago(minutes: int) -> datetime:
-        return NOW - timedelta(minutes=minutes)
 
-    found = growing_item(
-        stream("pipeline-a", totals={"dead_letters": 9}, started_at=render_moment(ago(started))),
-        [FigurePoint(ago(minutes), {"dead_letters": total}) for minutes, total in totals.items()],
-        NOW - HOUR,
-    )
-    assert (found and found.message.partition(" became")[0]) == said
+# 5 messages became dead letters a minute after the first of these instances started.
+FIRST_POINTS = [point(54, 0), point(53, 5), point(52, 5), point(51, 5)]
+FIRST = made("in_1", 55, 50.5, 5)
+
+
+@pytest.mark.parametrize(
+    ("points", "instances"),
+    [
+        ([*FIRST_POINTS, point(50, 0, "in_2")], [FIRST, made("in_2", 52.5, 0, 0)]),
+        ([*FIRST_POINTS, point(50, 0, "in_2"), point(49, 0, "in_3")], [made("in_3", 50, 0, 0), FIRST]),
+        ([*FIRST_POINTS, point(50, None, "in_2")], [FIRST]),
+        ([point(54, 0), point(53, None, "in_2")], [FIRST, made("in_2", 53.5, 0, 0)]),
+        ([*FIRST_POINTS, point(50, 0, "in_2")], [made("in_2", 50.5, 0, 0)]),
+        ([], [FIRST, made("in_0", 300, 90, 7), made("in_2", 50, 0, 0)]),
+    ],
+    ids=[
+        "a standby starts before the hand-over",
+        "an update is taken back",
+        "the newest instance has not reported yet",
+        "the old instance ends before its next minute",
+        "the old instance's report is gone",
+        "an instance ended before the hour",
+    ],
+)
+def test_a_dead_letter_counts_once_whichever_instances_of_the_stream_report_it(points, instances):
+    found = growing(points, instances)
+    assert found is not None
+    assert found[0] == "5 messages"
+    assert ago(55) <= found[1] <= ago(54)
+
+
+def test_dead_letters_of_both_sides_of_an_update_are_added():
+    points = [*FIRST_POINTS, point(50, 2, "in_2"), point(49, 3, "in_2")]
+    assert growing(points, [FIRST, made("in_2", 52.5, 0, 4)]) == ("9 messages", ago(55))
