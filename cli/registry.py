@@ -1,5 +1,6 @@
 """``refeed source``: check, compare and publish what the pipeline's sources look like."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict
@@ -11,7 +12,7 @@ import typer
 from cli.invocation import HomeGroup, command_settings, open_deployment
 from cli.options import JsonObjectOption
 from cli.terminal import ExitCode, out, print_found, render_table
-from model.errors import EvolutionRefusedError, InputError
+from model.errors import EvolutionRefusedError, InputError, RegistryError
 from model.settings import Settings
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def check(files: FilesArgument = None, as_json: JsonObjectOption = False) -> Non
     from pipeline.findings import find_doubtful
 
     settings = command_settings()
-    snapshot = _open(settings).read(_read_files(files))
+    snapshot = _read(_open(settings), files)
     rows = [
         [s.name, s.topic, s.group, s.staging, s.publish, f"{s.message} {s.version}".strip() or "inferred"]
         for s in snapshot.sources
@@ -69,7 +70,7 @@ def diff(files: FilesArgument = None, as_json: JsonObjectOption = False) -> None
     The exit code is 1 if a change is not allowed, such as a dropped column or a changed type.
     """
     settings = command_settings()
-    snapshot = _open(settings).read(_read_files(files))
+    snapshot = _read(_open(settings), files)
     found = _differences(settings, snapshot)
     print_found(_shown(snapshot, found), _lines, as_json=as_json)
     if any(entry["refused"] for entry in found):
@@ -93,8 +94,7 @@ def publish(
     """
     settings = command_settings()
     registry = _open(settings)
-    overlay = _read_files(files)
-    snapshot = registry.read(overlay)
+    snapshot, overlay = _read(registry, files), _read_files(files)
     found = _differences(settings, snapshot)
     refused = [(entry["source"], fault) for entry in found for fault in entry["refused"]]
     if refused:
@@ -121,6 +121,36 @@ def _open(settings: Settings) -> "Registry":
     return Registry(settings.registry)
 
 
+def _read(registry: "Registry", files: list[Path] | None) -> "RegistrySnapshot":
+    """Return the registry as it would be with FILES.
+
+    Raises:
+        RegistryError: it has faults; those of FILES name the file as the caller did.
+    """
+    overlay = _read_files(files)
+    paths = {path.name: str(path) for path in files or []}
+    try:
+        return registry.read(overlay)
+    except RegistryError as exc:
+        faults = exc.details.get("errors", [])
+        # The registry's own faults keep its name.
+        given = [name for name in paths if any(_is_in(name, fault) for fault in faults)]
+        if not given or not all(any(_is_in(name, fault) for name in given) for fault in faults):
+            raise
+        for fault in faults:
+            name = next(name for name in given if _is_in(name, fault))
+            fault["pointer"] = paths[name] + fault["pointer"].removeprefix(name)
+        count = "one fault" if len(faults) == 1 else f"{len(faults)} faults"
+        where = " and ".join(paths[name] for name in given)
+        has = "has" if len(given) == 1 else "have"
+        raise RegistryError(f"{where} {has} {count}.", errors=faults) from exc
+
+
+def _is_in(name: str, fault: Mapping[str, Any]) -> bool:
+    """Whether a fault stands in the file ``name`` of the registry."""
+    return re.match(rf"{re.escape(name)}(?:[.,]|$)", fault["pointer"]) is not None
+
+
 def _read_files(files: list[Path] | None) -> dict[str, bytes]:
     """Return what FILES hold, by the name that they have in a registry."""
     from pipeline.entries import SOURCES_FILE
@@ -130,7 +160,8 @@ def _read_files(files: list[Path] | None) -> dict[str, bytes]:
     for path in files or []:
         if path.name != SOURCES_FILE and not path.name.endswith(DESCRIPTOR_SUFFIXES):
             raise InputError(
-                f"{path} is neither {SOURCES_FILE} nor a descriptor set ({', '.join(DESCRIPTOR_SUFFIXES)})."
+                f"{path} is neither {SOURCES_FILE} nor a descriptor set ({', '.join(DESCRIPTOR_SUFFIXES)}). "
+                f"A file that lists sources must have the name {SOURCES_FILE}: rename it."
             )
         if path.name in found:
             raise InputError(f"Two files have the name {path.name}. Each file needs a different name.")

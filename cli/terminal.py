@@ -249,8 +249,8 @@ def _faults(error: RefeedError) -> list[str]:
     """Return one line for each fault that an error with several of them carries."""
     lines = []
     for fault in error.details.get("violations") or error.details.get("errors") or ():
-        where = f"{fault['pointer']}: " if fault.get("pointer") else ""
-        where = f"line {fault['line']}, column {fault['column']}: " if fault.get("line") else where
+        line = f"line {fault['line']}, column {fault['column']}" if fault.get("line") else None
+        where = "".join(f"{part}: " for part in (fault.get("pointer"), line) if part)
         hint = f"\n    write: {fault['rewrite']}" if fault.get("rewrite") else ""
         lines.append(f"{where}{fault.get('message')} ({fault.get('code')}){hint}")
     return lines

@@ -8,7 +8,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from model.errors import RegistryError
-from model.plain_yaml import PlainLoader, YamlFaultsError, read_yaml
+from model.naming import did_you_mean
+from model.plain_yaml import PlainLoader, YamlDocument, YamlFaultsError, read_yaml
 from pipeline.schema import Variant
 
 SOURCES_FILE: Final = "sources.yaml"
@@ -30,13 +31,20 @@ class FaultList:
     """The faults at ``place``, or of a whole registry."""
 
     def __init__(self, place: str = "") -> None:
-        self.found: list[dict[str, str]] = []
+        self.found: list[dict[str, Any]] = []
         self._place = place
 
     def add(self, field: str, message: str) -> None:
         """Note one fault of a field; an empty one is the place itself."""
         pointer = ".".join(part for part in (self._place, field) if part)
         self.found.append({"pointer": pointer, "message": message, "code": RegistryError.code})
+
+    def add_lines(self, document: YamlDocument) -> None:
+        """Add to each fault of ``sources.yaml`` its line and column."""
+        for fault in self.found:
+            file, *path = fault["pointer"].removeprefix(SOURCES_FILE).split(".")
+            if not file and path:
+                fault["line"], fault["column"] = document.place(path)
 
     def error(self, url: str) -> RegistryError | None:
         """Return the error that names every fault of the registry ``url``, None when there is none."""
@@ -52,6 +60,8 @@ class Faults:
     def __init__(self, url: str) -> None:
         self._url = url
         self.of_files = FaultList()
+        # sources.yaml, once it is read.
+        self.document: YamlDocument | None = None
         self._of_sources: dict[str, tuple[str | None, FaultList]] = {}
 
     def of_source(self, name: str, group: str | None) -> FaultList:
@@ -75,6 +85,8 @@ class Faults:
         together = FaultList()
         for faults in (self.of_files, *(own for _, own in self._of_sources.values())):
             together.found += faults.found
+        if self.document is not None:
+            together.add_lines(self.document)
         error = together.error(self._url)
         if error is not None:
             raise error
@@ -192,11 +204,12 @@ def read_entries(content: bytes | None, faults: Faults) -> SourceEntries | None:
         faults.of_files.add(SOURCES_FILE, "is missing. It must list the sources")
         return None
     try:
-        found = read_yaml(content, _SourcesLoader).value
+        faults.document = read_yaml(content, _SourcesLoader)
     except YamlFaultsError as exc:
         for fault in exc.faults:
             faults.of_files.add(f"{SOURCES_FILE}, line {fault.line}", f"is not YAML: {fault.message}")
         return None
+    found = faults.document.value
     whole = _validated(_SourcesFile, found, faults.of_files, SOURCES_FILE)
     entries = {}
     for name, raw in (_raw_sources(found) if whole is None else whole.sources or {}).items():
@@ -223,7 +236,11 @@ def _validated(kind: type[_Model], found: Any, faults: FaultList, *place: str) -
         return kind.model_validate(found)
     except ValidationError as exc:
         for error in exc.errors():
-            faults.add(".".join((*place, *map(str, error["loc"]))), error["msg"])
+            message = error["msg"]
+            if error["type"] == "extra_forbidden":
+                known = [field.alias or name for name, field in kind.model_fields.items()]
+                message = f"is not a field of {SOURCES_FILE}{did_you_mean(str(error['loc'][-1]), known)}"
+            faults.add(".".join((*place, *map(str, error["loc"]))), message)
         return None
 
 

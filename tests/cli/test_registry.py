@@ -110,6 +110,25 @@ def test_every_fault_is_printed_with_its_place(refeed, files):
     assert "sources.yaml.sources.orders.message" in result.err
 
 
+def test_a_fault_of_a_given_file_names_that_file_the_line_and_the_field_that_was_meant(refeed, files):
+    (path,) = files(sources="sources:\n  orders:\n    topic: orders\n    shema: inferred\n")[1:]
+    result = refeed("source", "check", path)
+    said = " ".join(result.err.split())
+    assert (result.code, f"{path} has one fault." in said) == (1, True), said
+    assert "registry" not in said.replace("registry_invalid", "").replace(path, "")
+    assert f"{path}.sources.orders.shema: line 4, column 5: " in said
+    assert "Did you mean schema?" in said
+    assert refeed("source", "publish", path).err == result.err
+
+
+def test_a_fault_of_the_registry_itself_is_not_one_of_the_given_file(refeed, files, settings):
+    refeed("source", "publish", *files())
+    Registry(settings.registry).publish({"sources.yaml": b"sources: []"})
+    result = refeed("source", "check", files()[0])
+    assert result.code == 1
+    assert f"The registry {settings.registry} has" in " ".join(result.err.split())
+
+
 def test_a_difference_is_shown_and_a_refused_one_fails(refeed, files, settings):
     assert refeed("source", "publish", *files()).code == 0
     source = Registry(settings.registry).read().sources[0]
@@ -149,6 +168,7 @@ def test_a_file_that_is_neither_is_refused(refeed, tmp_path):
     result = refeed("source", "check", str(tmp_path / "shop.proto"))
     assert result.code == 2
     assert "neither sources.yaml nor a descriptor set" in result.err
+    assert "must have the name sources.yaml: rename it" in " ".join(result.err.split())
 
 
 def test_two_files_of_one_name_are_refused(refeed, files, tmp_path):

@@ -202,6 +202,9 @@ def test_what_a_source_may_not_say_is_named(registry):
         "sources.yaml.sources.a.message",
         "sources.yaml.more",
     }
+    found = {each["pointer"]: each for each in caught.value.details["errors"]}
+    assert (found["sources.yaml.more"]["line"], found["sources.yaml.more"]["column"]) == (3, 1)
+    assert found["sources.yaml.sources.a.topics"]["message"].endswith("Did you mean topic?")
 
 
 @pytest.mark.parametrize(
