@@ -3,7 +3,9 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from model.declaration import declared_fields
 from model.errors import InputError
+from model.stream_options import OPTIONS
 
 # Groups of an earlier release, and how their objects are named now.
 _FORMER: Final = {
@@ -124,3 +126,23 @@ def _begins(words: Sequence[str], guess: Sequence[str]) -> bool:
         not word.startswith("-") if wanted.isupper() else word.partition("=")[0] == wanted
         for word, wanted in zip(words, guess, strict=False)
     )
+
+
+def check_update_guess(words: Sequence[str], flags: Collection[str]) -> None:
+    """Raise if a word of ``refeed update`` is an option of streams that the command takes only as a --set.
+
+    Raises:
+        InputError: one is; the message has the right words.
+    """
+    names = {
+        "--" + text.replace("_", "-"): each.name
+        for options in OPTIONS.values()
+        for each in declared_fields(options)
+        for text in (each.name, each.spec.flag or each.name)
+    }
+    for word, following in zip(words, [*words[1:], "VALUE"], strict=True):
+        flag, sign, value = word.partition("=")
+        name = names.get(flag.replace("_", "-"))
+        if name is not None and flag not in flags:
+            way = f"--set {name}={value if sign else following}"
+            raise InputError(f"'refeed update' has no option {flag}. Use: {way}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from cli.guesses import check_guess
+from cli.guesses import check_guess, check_update_guess
 from cli.running import find_running
 from connectors.gcp_kms.decrypt import decrypt
 from model.errors import HomeUnwritableError
@@ -133,7 +133,10 @@ class HomeGroup(TyperGroup):
         if not isinstance(self.commands.get(args[0]), TyperGroup):
             group = ctx.command_path.split()[1:]
             check_guess([*group, *args], () if group else self.list_commands(ctx))
-        return super().resolve_command(ctx, args)
+        name, command, words = super().resolve_command(ctx, args)
+        if command is not None and command.name == "update":
+            check_update_guess(words, {flag for each in command.params for flag in each.opts})
+        return name, command, words
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command with ``--home`` among its options."""

@@ -80,14 +80,14 @@ class ObjectKind:
         return f"{kind}/{found.get('id') or found.get('name') or found['topic']}"
 
     def finish(self, api: "RefeedApi", found: dict[str, Any], *, watch: bool, as_json: bool) -> None:
-        """Print an object; with ``watch`` once it has ended.
+        """Print an object; with ``watch`` once it has ended, with the command to run next.
 
         Raises:
             typer.Exit: it was watched, and did not end well.
         """
         if watch and self.follow is not None:
             found = self.follow(api, found)
-        self.show(found, as_json=as_json)
+        self.show(found, as_json=as_json, whole=watch and self.next is not None)
         if watch and not self.succeeded(found):
             raise typer.Exit(ExitCode.FAILED)
 

@@ -243,11 +243,20 @@ def figure_details(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield labels and texts of the figures by which an update is judged."""
     before, after = figures.get("before"), figures.get("after")
     if before is not None and after is not None:
-        for name in before:
-            old, new = ("unknown" if each[name] is None else f"{each[name]:,.1f}" for each in (before, after))
-            yield "figure", f"{name}: {old} before, {new} after"
+        for name in ("messages", "dead_letters", "faults"):
+            old, new = (_count_text(each, name) for each in (before, after))
+            yield "figure", f"{name.replace('_', ' ')}: {old} before, {new} after"
+        old, new = (render_seconds(each["lag_seconds"]) for each in (before, after))
+        yield "figure", f"lag: {old} before, {new} after"
     if figures.get("shadow") is not None:
         yield from _shadow_details(figures["shadow"])
+
+
+def _count_text(figures: Mapping[str, Any], name: str) -> str:
+    """Return how many there were of something, and in how many seconds."""
+    if figures[name] is None or figures["seconds"] is None:
+        return "unknown"
+    return f"{figures[name]:,.0f} in {figures['seconds']:,.0f} s"
 
 
 def _shadow_details(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

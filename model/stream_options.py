@@ -384,7 +384,8 @@ def option_errors(kind: StreamKind, document: Mapping[str, Any]) -> list[dict[st
     for name, value in document.items():
         pointer = "/options/" + name.replace("~", "~0").replace("/", "~1")
         if name not in known:
-            message = f"A {kind} stream has no option {name}.{did_you_mean(name, known)}"
+            way = did_you_mean(name, known) or f" Its options are {', '.join(known)}."
+            message = f"A {kind} stream has no option {name}.{way}"
             found.append({"code": "field_unknown", "message": message, "pointer": pointer})
         elif fault := _fault(known[name], value):
             found.append({"code": "option_invalid", "message": f"{name} {fault}.", "pointer": pointer})

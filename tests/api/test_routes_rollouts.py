@@ -193,7 +193,7 @@ def test_the_terminal_applies_shows_lists_reverses_and_cancels(api: Any, refeed:
     advance(api, made.id, UpdateState.FAILED, error=fault, **compared)
     printed = refeed("describe", made.id)[1]
     assert "update_failed: Slow." in printed
-    assert "messages: 6.0 before, 6.0 after" in printed
+    assert "messages: 6 in 60 s before, 6 in 60 s after" in printed
     assert {"unknown", "paused"} <= set(printed.split())
     assert made.id in refeed("get", "updates", "--label", "manifest=faster")[1]
     assert made.id not in refeed("get", "updates", "--label", "manifest=slower")[1]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cli.stream import STREAM, describe_stream
-from cli.update import describe_updates, figure_details
+from cli.update import UPDATE, describe_updates, figure_details
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,33 @@ def test_without_an_api_a_check_says_how_to_start_one(refeed, monkeypatch):
     silent = refeed("update", "backup", "--dry-run")
     assert silent.code == 3
     assert "Start it with 'refeed up' or 'refeed api'" in silent.err
+
+
+@pytest.mark.parametrize(
+    ("words", "way"),
+    [
+        (("orders", "--message-bytes", "5"), "--set message_bytes=5"),
+        (("orders", "--message_bytes=5"), "--set message_bytes=5"),
+        (("orders", "--group"), "--set group=VALUE"),
+    ],
+)
+def test_an_update_that_gets_an_option_of_the_stream_names_its_set(
+    refeed: Callable[..., Any], words: tuple[str, ...], way: str
+) -> None:
+    wrong = refeed("update", *words)
+    assert (wrong.code, f"Use: {way}" in wrong.err) == (2, True), wrong.err
+
+
+def test_a_watched_update_that_is_stable_ends_with_how_to_take_it_back(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stable = made_update("STABLE")
+    stable |= dict.fromkeys(
+        ("reason", "checked", "snapshot_id", "figures", "replay", "manifest", "reverses", "unwanted_by")
+    )
+    UPDATE.finish(SimpleNamespace(), stable, watch=True, as_json=False)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert " ".join(last.split()) == "next refeed revert up_1, if the new release is wrong"
 
 
 def test_columns_may_differ_in_a_shadow_alone(refeed: Callable[..., Any]) -> None:
@@ -56,6 +83,17 @@ def test_an_update_shows_what_its_shadow_has_compared() -> None:
         ("shadow", "CATCHING_UP: 3 messages compared; rows: 1 equal, 2 different, 3 missing, 0 waiting"),
         ("missing", "rows of staging.orders from orders, such as those of the messages 7, 8, 9"),
         ("differs", "staging.orders.total of orders 7: 3.1 becomes 3.2"),
+    ]
+
+
+def test_the_figures_of_an_update_have_their_unit() -> None:
+    before = {"seconds": 60.0, "messages": 6.0, "dead_letters": 0.0, "faults": None, "lag_seconds": 0.84}
+    after = {**before, "seconds": 30.0, "messages": 0.0, "lag_seconds": None}
+    assert list(figure_details({"before": before, "after": after})) == [
+        ("figure", "messages: 6 in 60 s before, 0 in 30 s after"),
+        ("figure", "dead letters: 0 in 60 s before, 0 in 30 s after"),
+        ("figure", "faults: unknown before, unknown after"),
+        ("figure", "lag: 0.8 s before, unknown after"),
     ]
 
 

@@ -18,6 +18,14 @@ from model.stream_options import (
 )
 
 
+def test_an_option_that_is_close_to_none_is_answered_with_all_of_them() -> None:
+    (error,) = option_errors(StreamKind.BACKUP, {"nonsense": 1})
+    assert error["message"] == (
+        "A backup stream has no option nonsense. Its options are slots, batch_seconds, batch_bytes, "
+        "known_ids_seconds."
+    )
+
+
 def test_every_fault_is_named_at_once_with_its_place() -> None:
     document = {"slots": 0, "batch_seconds": "2", "batch_byte": 5, "group": "Orders", "message_bytes": True}
     with pytest.raises(RequestInvalidError) as refused:
