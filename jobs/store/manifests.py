@@ -56,7 +56,6 @@ class Manifests:
         *,
         source: str,
         principal: Principal,
-        settle: Callable[[datetime], datetime] = lambda now: now,
         keeps_slots: Callable[[ManifestRecord], bool] = lambda _: False,
         expected_version: int | None = None,
         holder: str | None = None,
@@ -65,9 +64,9 @@ class Manifests:
         """Keep a manifest; one of the same content is left alone.
 
         With a ``rollout`` that begins too, or nothing is kept; the content that was tried last under the name does
-        not begin again, also where the manifest was removed meanwhile. Slots of a new one count from
-        ``settle(now)`` on. ``keeps_slots`` says of the record before whether slots go on from where they are; else
-        none before now is due. ``expected_version`` 0 is a name that is free. ``holder`` is the replica that
+        not begin again, also where the manifest was removed meanwhile. ``keeps_slots`` returns
+        whether slots of the record before go on from where they are; else none before now is due.
+        ``expected_version`` 0 is a name that is free. ``holder`` is the replica that
         watches the source, where it is one of uploads.
 
         Raises:
@@ -108,11 +107,11 @@ class Manifests:
             if before is not None and before.kind != kind:
                 _skip_waiting(connection, name, now)
             if row is None:
-                first = {"name": name, "version": 1, "created_at": now, "settled_until": settle(now)}
+                first = {"name": name, "version": 1, "created_at": now, "settled_until": now}
                 connection.execute(MANIFESTS.insert().values(**first, **values))
             else:
                 if before is None:
-                    values |= {"created_at": now, "settled_until": max(settle(now), row.settled_until)}
+                    values |= {"created_at": now, "settled_until": max(now, row.settled_until)}
                 _update(connection, name, version=row.version + 1, **values)
             made = read_row(ManifestRecord, _get(connection, name))
             what = f"{'applied' if before is None else 'changed'}, version {made.version}"

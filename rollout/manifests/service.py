@@ -69,7 +69,6 @@ _SCOPES: Final = {
 # They say nothing about a manifest: the same call may be answered later.
 _UNANSWERED: Final = (StoreError, WarehouseError, GateUnavailableError)
 _TIMING: Final = ("cron", "time_zone", "start", "end")
-_DAY: Final = timedelta(days=1)
 _LOG: Final = structlog.get_logger()
 
 
@@ -411,8 +410,6 @@ class ManifestService:
             manifest.digest,
             source=source,
             principal=principal,
-            # The last night's merge is made up for when the service starts for the first time.
-            settle=lambda now: now - _DAY if source == SETTINGS else now,
             keeps_slots=keeps_slots,
             expected_version=version,
             holder=holder,

@@ -181,6 +181,8 @@ def test_a_query_that_compares_partitions_with_a_slot_s_own_time_is_warned_of(cl
 def test_the_nightly_merge_is_a_schedule_that_belongs_to_its_setting(api, client):
     shown = client.get("/schedules/nightly-merge").json()
     assert (shown["cron"], shown["job"], shown["source"]) == ("15 0 * * *", "merge", "REFEED_MERGE_AT")
+    record = api.store.get_manifest("nightly-merge")
+    assert record.settled_until >= record.created_at, "no slot is due that is older than the home"
     removed = client.delete("/manifests/nightly-merge")
     assert (removed.status_code, removed.json()["code"]) == (409, "manifest_owned")
     taken = put(api, MERGE.replace("merges", "nightly-merge"))

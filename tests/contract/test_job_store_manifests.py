@@ -160,7 +160,7 @@ def test_a_slot_that_had_its_run_gets_no_other_when_the_manifest_comes_back(stor
     since = put(store).settled_until
     store.settle_slots("nightly", lambda record, *_: settlement(record, RunState.STARTING))
     store.remove_manifest("nightly", source="api")
-    back = put(store, settle=lambda _: since)
+    back = put(store)
     assert back.settled_until == since + timedelta(hours=1)
     one = NewRun(since + timedelta(hours=1), since, RunState.STARTING)
     store.settle_slots("nightly", lambda record, *_: Settlement(record.settled_until, (one,), REQUEST))
