@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -99,11 +99,15 @@ def read_streams(
     """Return every stream of ``records``, or that reported to ``home`` or is in ``reports``, by name.
 
     Each is as its newest report has it: a stream's lease lets one instance of a name run at a time, so that an
-    older report is of one that is gone.
+    older report is of one that is gone. While an instance has not named its subscriptions, they are those of the
+    one before, so that Pub/Sub's figures of a stream that starts are known.
     """
     launched = {record.name: record for record in records}
     newest: dict[str, _Report] = {}
+    naming: dict[str, _Report] = {}
     for report in (*_home_reports(home), *map(_stored_report, reports)):
+        if report.status.get("subscriptions") is not None:
+            naming[report.name] = min(naming.get(report.name, report), report, key=_age)
         record = launched.get(report.name)
         instance = report.status.get("instance")
         if record is not None and not is_own_report(record, instance, _reported_state(report)):
@@ -113,8 +117,14 @@ def read_streams(
         if known is None or _age(report) < _age(known):
             newest[report.name] = report
     names = sorted({*newest, *launched})
-    found = ((newest.get(name) or _Report(name, {}, None), launched.get(name)) for name in names)
-    return [_stream(report, stats, groups, record, retentions) for report, record in found]
+    found = (newest.get(name) or _Report(name, {}, None) for name in names)
+    named = {name: report.status["subscriptions"] for name, report in naming.items()}
+    return [
+        _stream(
+            replace(report, named=named.get(report.name)), stats, groups, launched.get(report.name), retentions
+        )
+        for report in found
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +158,12 @@ def read_instance_totals(home: Path, reports: Sequence[StoredReport] = ()) -> di
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """A stream's status, and its age in seconds where that is known."""
+    """A stream's status, its age in seconds where that is known, and the subscriptions that it ``named`` last."""
 
     name: str
     status: Mapping[str, Any]
     silence: float | None
+    named: Any = None
 
 
 def _home_reports(home: Path) -> Iterator[_Report]:
@@ -198,7 +209,8 @@ def _stream(
         if error is None and record.error is not None:
             error = asdict(record.error)
     kind = _kind_of(name) if record is None else record.kind.value
-    backlog = backlog_of(kind, status, stats, is_heard=state not in {*ENDED, _NOT_REPORTING})
+    pulled = status if kind == StreamKind.BACKUP else {"subscriptions": report.named, **status}
+    backlog = backlog_of(kind, pulled, stats, is_heard=state not in {*ENDED, _NOT_REPORTING})
     host, pid = status.get("host"), status.get("pid")
     totals, not_committed = _numbers(status.get("totals")), _number(status.get("not_committed"))
     return StreamInfo(
@@ -222,7 +234,7 @@ def _stream(
         error=error,
         redelivered=totals.get("redelivered"),
         not_committed=None if not_committed is None else int(not_committed),
-        retained_until=_time(retained_until(kind, status, stats, retentions)),
+        retained_until=_time(retained_until(kind, pulled, stats, retentions)),
         **({} if record is None else recorded_fields(record)),
     )
 

@@ -187,6 +187,23 @@ def test_what_waits_is_kept_as_long_as_the_subscription_with_the_oldest_message_
     assert read_streams(Path("/nowhere"), STATS, [report("home-1")])[0].retained_until is None
 
 
+@pytest.mark.parametrize("newest", [[], [report("in_3", "starting")]], ids=["not reported", "reads its sources"])
+def test_pubsub_s_figures_of_a_stream_that_starts_are_those_of_its_subscriptions_before(record, newest):
+    """A relaunched stream has its backlog and lag in the minute before its first batch."""
+    starting = replace(record, kind=StreamKind.PIPELINE, state=StreamState.STARTING, instance_id="in_3")
+    ended = report(state="stopped", age=90, subscriptions=["refeed-pipeline.a"], totals={"messages": 9})
+    older = report("in_1", "stopped", age=900, subscriptions=["refeed-pipeline.b"])
+    stats = {"refeed-pipeline.a": SubscriptionStats(20, 45.0), "refeed-pipeline.b": SubscriptionStats(7, 300.0)}
+    reports = [ended, older, *newest]
+    (found,) = read_streams(
+        Path("/nowhere"), stats, reports, None, [starting], retentions={"refeed-pipeline.a": WEEK}
+    )
+    assert (found.state, found.backlog_messages, found.lag_seconds, found.totals) == ("STARTING", 20, 45.0, {})
+    assert age_of(found.retained_until) == pytest.approx(WEEK - 45, abs=60)
+    (unmeasured,) = read_streams(Path("/nowhere"), None, reports, None, [starting])
+    assert (unmeasured.backlog_messages, unmeasured.lag_seconds) == (None, None)
+
+
 def test_the_last_sample_of_a_stream_that_ended_bounds_what_came_after_it(record: StreamRecord) -> None:
     """At Google, where nobody measures for a stream that does not run."""
     at = datetime.now(UTC).timestamp() - 86_400
