@@ -130,6 +130,7 @@ class LetterReasonOut(BaseModel):
     first_ingest_time: datetime | None = Field(description="When the first message became a dead letter.")
     last_ingest_time: datetime | None = Field(description="When the last message became a dead letter.")
     example_message_id: str = Field(description="The id of one message, as an example.")
+    example_message_ids: list[str] = Field(description="The ids of up to 5 of the messages, the latest first.")
     example_reason: str = Field(description="The reason of the example message.")
     request: dict[str, Any] = Field(
         description="A body for `POST /backfills` and `POST /backfills:plan`. The backfill sends all messages "

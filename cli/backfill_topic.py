@@ -97,7 +97,7 @@ def replay_topic(
         if dry_run:
             return
         if not yes:
-            confirm(f"Publish {' and '.join(_render_amount(plan) for _, plan in planned)}?")
+            confirm_plans(plan for _, plan in planned)
         for asked, plan in planned:
             quoted = {**asked, "plan_id": plan["plan_id"]}
             backfill = api.backfills.create(quoted, idempotency_key=str(uuid4()))
@@ -109,6 +109,15 @@ def _plan(api: "RefeedApi", wanted: dict[str, Any], siblings: list[str], *, exac
         return wanted, api.plan_backfill(wanted, exact=exact)
     except RequestRefusedError as refused:
         raise _with_command(refused, wanted["source_topic"], siblings) from refused
+
+
+def confirm_plans(plans: Iterable[Mapping[str, Any]]) -> None:
+    """Ask whether to publish the messages of the plans, and go on with a yes only.
+
+    Raises:
+        Abort: the answer is another one, or there is none.
+    """
+    confirm(f"Publish {' and '.join(map(_render_amount, plans))}?")
 
 
 def _render_amount(plan: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """``refeed dead-letters``: messages that the pipeline could make no row of, counted and sent again."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import uuid4
 
@@ -9,17 +10,20 @@ import typer
 from backfill.plan.request import BackfillRequest
 from cli.api import open_api, print_answer
 from cli.backfill import list_dead_letters
+from cli.backfill_topic import confirm_plans
 from cli.backfill_view import plan_lines
 from cli.flags import read_given, takes_fields
 from cli.jobs import BACKFILL
 from cli.moments import FromOption, parse_moment, render_count, render_minute
-from cli.options import JsonOption, PageSizeOption, PageTokenOption, WatchOption
-from cli.terminal import COLUMNS, print_found, render_figures
+from cli.options import JsonOption, PageSizeOption, PageTokenOption, WatchOption, YesOption
+from cli.terminal import COLUMNS, ExitCode, err, out, print_found, render_figures
 from model.errors import InputError
 
 if TYPE_CHECKING:
     from client.api import RefeedApi
 
+# Of one that has the start of a message in it.
+_REASON_LINES: Final = 4
 _CHOICE: Final = ("source", "code", "path", "message_id", "start", "dry_run")
 SourceOption = Annotated[
     str, typer.Option(help="The source whose schema did not fit the messages.", show_default=False)
@@ -70,7 +74,9 @@ def dead_letters(
     if by is not None or page_token is not None:
         raise InputError("--by and --page-token work only with the id of a backfill.")
     begin = parse_moment(start, "--from")
-    print_answer(lambda api: api.count_dead_letters(begin), lambda it: _lines(it["reasons"]), as_json=as_json)
+    print_answer(
+        lambda api: api.count_dead_letters(begin), lambda it: dead_letter_lines(it["reasons"]), as_json=as_json
+    )
 
 
 @takes_fields(
@@ -86,19 +92,30 @@ def redrive(
     message_id: IdOption = None,
     start: FromOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan. Nothing is published.")] = False,
+    yes: YesOption = False,
     watch: WatchOption = False,
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Create a backfill that sends dead letters of a source to the source's topic again."""
+    """Create a backfill that sends dead letters of a source to the source's topic again.
+
+    The command prints the plan, and asks before it publishes.
+    """
     with open_api() as api:
         request = _request(api, source, (code, path, message_id), start)
-        if dry_run:
-            planned = api.plan_backfill(request)
-            print_found(planned, lambda found: plan_lines(found, is_quoted=False), as_json=as_json)
-            return
         request |= {**read_given(BackfillRequest, given), "description": f"Dead letters of {source}."}
-        made = api.backfills.create(request, idempotency_key=str(uuid4()))
+        plan = api.plan_backfill(request)
+        if dry_run or not as_json:
+            print_found(plan, lambda found: plan_lines(found, is_quoted=False), as_json=as_json)
+        if dry_run:
+            return
+        if plan["rows"] == 0:
+            err.print(f"The source {source} has no dead letters to send: all that match are rows by now.")
+            raise typer.Exit(ExitCode.FAILED)
+        if not yes:
+            confirm_plans([plan])
+        quoted = {**request, "plan_id": plan["plan_id"]}
+        made = api.backfills.create(quoted, idempotency_key=str(uuid4()))
         BACKFILL.finish(api, made, watch=watch, as_json=as_json)
 
 
@@ -123,7 +140,8 @@ def _request(
     return {**request, "parameters": {**request["parameters"], **given}}
 
 
-def _lines(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def dead_letter_lines(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a table of the reasons for dead letters, then each reason in words with ids of its messages."""
     if not reasons:
         yield "The pipeline has no dead letters in this period."
         return
@@ -142,9 +160,13 @@ def _lines(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     ]
     yield from render_figures(names, rows, left=3)
     yield ""
+    width = out.width if out.is_terminal else COLUMNS
     for one in reasons:
-        said = f"{one['source']} {one['code']}: {one['example_reason']}".replace("\n", " ")
-        yield said if len(said) <= COLUMNS else f"{said[: COLUMNS - 1]}…"
+        said = f"{one['source']} {one['code']}: {one['example_reason']}"
+        yield from wrap(said, width, max_lines=_REASON_LINES, placeholder="…", subsequent_indent="  ")
+        if one["messages"] > 1:
+            ids = f"messages {', '.join(one['example_message_ids'])}"
+            yield from wrap(ids, width, initial_indent="  ", subsequent_indent="  ")
     if any(one["repaired"] is None for one in reasons):
         yield "\nThe number of repaired messages is unknown: name the staging tables in the API's"
         yield "REFEED_QUERY_TABLES."

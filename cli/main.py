@@ -50,7 +50,7 @@ from cli import (
 )
 from cli.demo import command as demo
 from cli.invocation import HOME_HELP, HomeGroup, unwritable_home, use_home
-from cli.options import EXIT_CODES, UPDATE_EXIT_CODES, WAIT_EXIT_CODES, WATCH_EXIT_CODES
+from cli.options import EXIT_CODES, REPLAY_EXIT_CODES, UPDATE_EXIT_CODES, WAIT_EXIT_CODES, WATCH_EXIT_CODES
 from cli.terminal import ExitCode, err, exit_code_of, open_closed_streams, out, print_error, print_problem
 from model.errors import InputError, OutputUnwritableError, RefeedError, StorageFullError
 from model.process import raise_file_limit
@@ -119,7 +119,7 @@ app.add_typer(spark.app, name="spark", rich_help_panel=_RUN)
 app.add_typer(backfill.app, name="backfill", rich_help_panel=_REPLAY)
 _add(_REPLAY, "dead-letters", dead_letters.dead_letters)
 _add(_REPLAY, "missing", backfill.missing)
-_add(_REPLAY, "redrive", dead_letters.redrive, WATCH_EXIT_CODES)
+_add(_REPLAY, "redrive", dead_letters.redrive, REPLAY_EXIT_CODES)
 _add(_REPLAY, "messages", messages.messages)
 _add(_REPLAY, "histogram", inventory.histogram)
 _add(_REPLAY, "volumes", volumes.volumes)

@@ -10,6 +10,7 @@ from sql.parameters import QueryParameter
 
 # By source, topic, code and path; what is beyond is less frequent than all of these.
 _MOST_GROUPS: Final = 1000
+_MOST_EXAMPLES: Final = 5
 # The place that a wrong type's reason begins with, "" for none; as in pipeline.paths.counted_path, numbers and
 # keys of lists and maps are left out, so that one fault is one group.
 _PATH: Final = (
@@ -42,6 +43,7 @@ class LetterReason:
     first_ingest_time: str | None
     last_ingest_time: str | None
     example_message_id: str
+    example_message_ids: list[str]
     example_reason: str
     request: dict[str, Any]
 
@@ -180,8 +182,9 @@ class LetterCounter:
             repaired=row["repaired"] if tables else None,
             first_ingest_time=render_time(row["first_ingest_time"]),
             last_ingest_time=render_time(row["last_ingest_time"]),
-            example_message_id=row["example_message_id"],
-            example_reason=row["example_reason"],
+            example_message_id=row["example_message_ids"][0],
+            example_message_ids=list(row["example_message_ids"]),
+            example_reason=row["example_reasons"][0],
             request={
                 # Where the source reads; the message may have come from another topic, by a backfill.
                 "topic": row["topic"] if place is None else place[0],
@@ -216,11 +219,12 @@ def _render_count(table: str, staged: Mapping[str, Sequence[str]]) -> tuple[str,
             f"\nLEFT JOIN (SELECT DISTINCT source, topic, message_id FROM ({' UNION ALL '.join(rows)})) AS r\n"  # noqa: S608
             "  ON r.source = l.source AND r.topic = l.topic AND r.message_id = l.message_id"
         )
+    latest = "ORDER BY l.ingest_time DESC, l.message_id"
     text = (
         f"SELECT l.source, l.topic, l.error_code AS code, l.path, COUNT(*) AS messages, {repaired} AS repaired,\n"  # noqa: S608
         "  MIN(l.ingest_time) AS first_ingest_time, MAX(l.ingest_time) AS last_ingest_time,\n"
-        "  MAX_BY(l.message_id, l.ingest_time) AS example_message_id,\n"
-        "  MAX_BY(l.error_message, l.ingest_time) AS example_reason\n"
+        f"  ARRAY_AGG(l.message_id {latest} LIMIT {_MOST_EXAMPLES}) AS example_message_ids,\n"
+        f"  ARRAY_AGG(IFNULL(l.error_message, '') {latest} LIMIT 1) AS example_reasons\n"
         "FROM (\n"
         "  SELECT d.source, d.topic, d.message_id, d.error_code, d.error_message, d.ingest_time,\n"
         f"    {_PATH} AS path\n"

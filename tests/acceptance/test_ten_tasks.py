@@ -361,7 +361,7 @@ def test_messages_that_failed_again_by_command(night: Night, with_dead_letters: 
     assert {message.attributes["refeed_message_id"] for message in receive()} == {"m0", "m1"}
     night.lose_orders("lost-1", "lost-2")
     assert "wrong_type" in terminal("dead-letters")
-    made = terminal.read("redrive", "--source", "orders", "--watch")
+    made = terminal.read("redrive", "--source", "orders", "--yes", "--watch")
     assert {message.attributes["refeed_message_id"] for message in receive_orders()} == {"lost-1", "lost-2"}
     assert night.store.get(made["id"]).created_by == ANN
     assert (ANN, "FAILED -> PENDING") in night.actors(with_dead_letters), night.actors(with_dead_letters)

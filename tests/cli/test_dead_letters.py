@@ -1,13 +1,27 @@
+import io
 import json
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
+from cli.dead_letters import dead_letter_lines
 from client.api import RefeedApi
 from client.jobs import KindCalls
 
 Refeed = Callable[..., Any]
+
+
+PLAN: dict[str, Any] = {
+    **{name: [] for name in ("samples", "subscriptions", "warnings")},
+    "plan_id": "pl_1",
+    "expires_at": "2026-01-01T00:15:00Z",
+    "rows": 12,
+    "topic": "orders",
+    "window": None,
+    "rows_by_topic": {},
+}
 
 
 def reason(code: str, messages: int, repaired: int | None, source: str = "orders") -> dict[str, Any]:
@@ -26,6 +40,7 @@ def reason(code: str, messages: int, repaired: int | None, source: str = "orders
         "first_ingest_time": "2026-01-10T01:00:00.000000Z",
         "last_ingest_time": "2026-01-10T02:30:00.000000Z",
         "example_message_id": "81234",
+        "example_message_ids": [str(81234 + each) for each in range(min(messages, 5))],
         "example_reason": f"amount: {code}",
         "request": {"topic": source, "query": "SELECT ...", "parameters": {"source": source, **lists}},
     }
@@ -42,7 +57,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def plan(self: RefeedApi, request: Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
         calls.append(request)
-        raise KeyboardInterrupt
+        return PLAN
 
     def create(
         self: KindCalls, request: Mapping[str, Any], *, idempotency_key: str | None = None
@@ -76,31 +91,53 @@ def test_dead_letters_are_counted_by_reason_within_80_columns(refeed: Refeed, as
 
 
 def test_all_of_a_source_some_or_one_are_planned_and_sent_again(refeed: Refeed, asked: list[Any]) -> None:
-    assert refeed("redrive", "--dry-run", "--source", "orders").code == 130
+    assert refeed("redrive", "--dry-run", "--source", "orders").code == 0
     assert lists_of(asked[-1]) == {"codes": [], "paths": [], "message_ids": []}
     assert (asked[-1]["topic"], asked[-1]["query"]) == ("orders", "SELECT ...")
     refeed("redrive", "--dry-run", "--source", "orders", "--code", "wrong_type")
     assert lists_of(asked[-1]) == {"codes": ["wrong_type"], "paths": [], "message_ids": []}
-    refeed("redrive", "--source", "orders", "--id", "8", "--id", "9", "--canary", "1")
+    refeed("redrive", "--source", "orders", "--id", "8", "--id", "9", "--canary", "1", "--yes")
+    assert asked[-1] == {**asked[-2], "plan_id": "pl_1"}
     assert lists_of(asked[-1]) == {"codes": [], "paths": [], "message_ids": ["8", "9"]}
     assert asked[-1]["canary_messages"] == 1
 
 
-def test_a_plan_names_no_option_that_redrive_has_not(
-    refeed: Refeed, asked: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan: dict[str, Any] = {name: [] for name in ("samples", "subscriptions", "warnings")}
-    plan |= {
-        "plan_id": "pl_1",
-        "expires_at": "2026-01-01T00:15:00Z",
-        "rows": 12,
-        "topic": "orders",
-        "window": None,
-        "rows_by_topic": {},
-    }
-    monkeypatch.setattr(RefeedApi, "plan_backfill", lambda self, request, exact=False: plan)
+def test_a_plan_names_no_option_that_redrive_has_not(refeed: Refeed, asked: list[Any]) -> None:
     found = refeed("redrive", "--dry-run", "--source", "orders")
     assert (found.code, "12 messages -> orders" in found.out, "--plan" in found.out) == (0, True, False)
+
+
+def test_a_redrive_shows_its_plan_and_asks_before_it_publishes(
+    refeed: Refeed, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    unanswered = refeed("redrive", "--source", "orders")
+    assert (unanswered.code, "--yes" in unanswered.err) == (1, True)
+    assert ("12 messages -> orders" in unanswered.out, "Publish 12 messages to orders?" in unanswered.err) == (
+        True,
+        True,
+    )
+    assert "plan_id" not in asked[-1], "it is only planned"
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    assert refeed("redrive", "--source", "orders").code == 130
+    assert asked[-1]["plan_id"] == "pl_1"
+
+
+def test_a_redrive_of_what_has_become_rows_ends_without_a_question(
+    refeed: Refeed, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PLAN, "rows", 0)
+    nothing = refeed("redrive", "--source", "orders", "--yes")
+    assert (nothing.code, "no dead letters to send" in nothing.err) == (1, True)
+    assert "plan_id" not in asked[-1]
+
+
+def test_reasons_are_read_to_their_end_and_name_several_messages() -> None:
+    long = reason("wrong_type", 12, 3) | {"example_reason": f"amount: {'a word ' * 20}(character 17)"}
+    lines = list(dead_letter_lines([long]))
+    assert all(len(line) <= 80 for line in lines)
+    assert "(character 17)" in " ".join(lines)
+    assert "  messages 81234, 81235, 81236, 81237, 81238" in lines
 
 
 def test_what_is_not_there_is_not_sent(refeed: Refeed, asked: list[Any]) -> None:
@@ -123,5 +160,5 @@ def test_where_there_are_none_it_says_so(refeed: Refeed, monkeypatch: pytest.Mon
 
 
 def test_those_at_one_place_of_the_message_are_chosen_by_its_path(refeed: Refeed, asked: list[Any]) -> None:
-    refeed("redrive", "--source", "orders", "--path", "amount", "--path", "lines[].count")
+    refeed("redrive", "--source", "orders", "--path", "amount", "--path", "lines[].count", "--yes")
     assert lists_of(asked[-1]) == {"codes": [], "paths": ["amount", "lines[].count"], "message_ids": []}

@@ -155,6 +155,7 @@ def test_dead_letters_are_counted_by_source_and_their_latest_reason(desk: Desk) 
         ("billing", "orders", "wrong_type"): (1, None),
     }
     first = desk.counter.count(DAY)[0]
+    assert (first.example_message_ids[0], len(first.example_message_ids)) == ("b", first.messages)
     assert (first.example_message_id, first.example_reason) == ("b", "wrong_type at 2")
     assert first.first_ingest_time == "2026-01-10T01:00:00.000000Z"
     assert first.last_ingest_time == "2026-01-10T02:00:00.000000Z"
