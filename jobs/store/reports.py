@@ -1,5 +1,6 @@
 """Reports: the last one of each stream, and of each agent that lives."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
@@ -43,7 +44,7 @@ class Reports:
             known = {tuple(row) for row in connection.execute(query)}
             changed, added = [], []
             for report, age_seconds in reports:
-                values = {"report": asdict(report), "reported_at": now - timedelta(seconds=age_seconds)}
+                values = {"report": _document_of(report), "reported_at": now - timedelta(seconds=age_seconds)}
                 if (report.name, report.instance) in known:
                     changed.append({**values, "_name": report.name, "_instance": report.instance})
                 else:
@@ -76,7 +77,7 @@ class Reports:
             is_silent = sa.and_(_COLUMNS.kind == _AGENT, _COLUMNS.reported_at < now - _LIVES)
             connection.execute(REPORTS.delete().where(sa.or_(is_silent, _is(_AGENT, report.agent))))
             values = {"kind": _AGENT, "name": report.agent, "instance": _NO_INSTANCE}
-            connection.execute(REPORTS.insert().values(**values, report=asdict(report), reported_at=now))
+            connection.execute(REPORTS.insert().values(**values, report=_document_of(report), reported_at=now))
 
     def remove_agent_report(self, agent: str) -> None:
         """Forget an agent that ends."""
@@ -91,6 +92,13 @@ class Reports:
             rows = connection.execute(query).all()
         found = [StoredAgentReport(read_fields(AgentReport, row.report), row.reported_at) for row in rows]
         return sorted(found, key=lambda each: (each.report.host, each.report.home, each.report.agent))
+
+
+def _document_of(report: StreamReport | AgentReport) -> dict[str, Any]:
+    found = asdict(report)
+    # In JSON the database would keep what no answer can have: an unpaired surrogate.
+    json.dumps(found, ensure_ascii=False).encode()
+    return found
 
 
 def _is(kind: str, name: Any, instance: Any = _NO_INSTANCE) -> sa.ColumnElement[bool]:

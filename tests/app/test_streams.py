@@ -51,7 +51,9 @@ def test_a_stream_without_an_agent_is_reported_to_a_store_that_is_not_its_home_s
     monkeypatch.setattr("pipeline.job.run_pipeline", run)
     assert streams.run_pipeline(settings, "default") == 7
     with closing(sqlite3.connect(tmp_path / "shared.db")) as connection:
-        found = connection.execute("SELECT name, instance, state FROM streams").fetchall()
+        found = connection.execute(
+            "SELECT name, instance, json_extract(report, '$.state') FROM reports"
+        ).fetchall()
     assert found == ([] if is_newer else [("pipeline-default", "home-1", "stopped")])
     (shown,) = read_streams(settings.home, None)
     assert (shown.name, shown.state, shown.totals) == ("pipeline-default", "DRAINED", {"messages": 3})
@@ -74,7 +76,7 @@ def test_a_stream_is_reported_also_after_its_reporter_was_killed(
 
     def reported() -> list[tuple[str]]:
         with closing(sqlite3.connect(tmp_path / "shared.db")) as connection:
-            return connection.execute("SELECT state FROM streams").fetchall()
+            return connection.execute("SELECT json_extract(report, '$.state') FROM reports").fetchall()
 
     def run(*_: Any, **__: Any) -> int:
         folder.run.mkdir(parents=True)

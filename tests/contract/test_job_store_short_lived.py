@@ -36,6 +36,7 @@ def test_what_was_short_lived_goes_on(empty: str) -> None:
         insert(connection, "creates", key="ann\nkey", fingerprint="f", attempt="first", held_until=soon)
         insert(connection, "streams", name="backup", reported_at=now.isoformat(), **stream)
         insert(connection, "stream_agents", agent="a|1", reported_at=now.isoformat(), **agent)
+    engine.dispose()
     with closing(open_store(empty)) as store:
         assert store.find_short_lived(StoredPlan, "pl_1") == StoredPlan("pl_1", "f", {"rows": 5}, FIRST, ENDS)
         found = store.find_session("s")

@@ -149,7 +149,7 @@ def test_reports_of_many_streams_are_kept_together_or_not_at_all_and_are_as_old_
     assert all(60 <= found[each.name].age_seconds < 75 for each in others)
     # A text that no database keeps.
     with pytest.raises(RequestInvalidError):
-        store.put_stream_reports([(replace(REPORT, pid=9), 0.0), (replace(REPORT, name="\ud800"), 0.0)])
+        store.put_stream_reports([(replace(REPORT, pid=9), 0.0), (replace(REPORT, name="x", host="\ud800"), 0.0)])
     assert {each.report.pid for each in store.list_stream_reports()} == {7}
 
 
