@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -93,6 +94,39 @@ def merge_lines(found: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {each['source']}  {each['error']['code']}: {each['error']['message']}"
     if found["error"] and not any(each["error"] for each in found["sources"]):
         yield f"  {found['error']['code']}: {found['error']['message']}"
+    yield from _nothing_lines(found)
+
+
+def _nothing_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why a merge read no rows, if an earlier merge had read them."""
+    begin = _first_since(found)
+    if found["state"] != "SUCCEEDED" or found["progress"]["changed"] or found["since"] or begin is None:
+        return
+    # What that merge read was staged on the day before, or since.
+    day = (begin - timedelta(days=1)).date()
+    at = f"{begin:%Y-%m-%d %H:%M}"
+    yield f"  There are no rows since the last merge of {at}. A merge does not read merged rows again."
+    yield f"  To read them again: {_read_again(found, day)}"
+
+
+def reread_lines(ended: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a merge with the request of ``ended`` leaves out, and the command that reads it again."""
+    if ended["state"] == "SUCCEEDED" and not ended["since"]:
+        # The first merge of a source reads from the beginning; its rows were staged on the day before, or since.
+        begin = _first_since(ended) or datetime.fromisoformat(ended["created_at"]) - timedelta(days=1)
+        yield f"The new merge reads only rows that are not merged yet. To read those of {ended['id']} again:"
+        yield f"  {_read_again(ended, begin.date())}"
+
+
+def _first_since(found: Mapping[str, Any]) -> datetime | None:
+    """Return the earliest moment from which a merge read its sources; None if it is unknown, or one was new."""
+    times = [each.get("since") for each in found["sources"]]
+    return None if not times or None in times else min(map(datetime.fromisoformat, times))
+
+
+def _read_again(found: Mapping[str, Any], day: date) -> str:
+    source = f"--source {found['source']} " if found["source"] else ""
+    return f"refeed merge create {source}--date {day} --watch"
 
 
 def render_without_key(source: str, count: int) -> str:

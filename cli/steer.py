@@ -10,11 +10,12 @@ from backfill.plan.request import CHANGEABLE, BackfillRequest
 from cli.api import open_api
 from cli.change import end_if_held
 from cli.flags import flag_of, read_given, takes_fields
+from cli.jobs import reread_lines
 from cli.kinds import KINDS
 from cli.options import JsonOption, ObjectArgument, WatchOption, YesOption
 from cli.stream import CHANGEABLE as STREAM_FLAGS
 from cli.stream import StreamFlags
-from cli.terminal import confirm
+from cli.terminal import confirm, err
 from cli.update import UPDATE
 from model.errors import InputError
 from model.job import JobState
@@ -88,6 +89,8 @@ def rerun(
 
     A backfill runs its query again, and publishes the messages that it selects now. To publish only messages that
     are not published yet, use 'refeed retry'.
+
+    A merge does not read rows again that are merged. To read a day again, use 'refeed merge create --date DAY'.
     """
     with open_api() as api:
         kind, object_id = KINDS.find(api, name, "rerun")
@@ -97,6 +100,9 @@ def rerun(
             raise InputError(f"{object_id} is {ended['state']}. 'refeed rerun' works on jobs that have ended.")
         if kind.name == "backfill" and not yes:
             confirm(f"Run the query of {object_id} again, and publish its messages to {ended['topic']}?")
+        if kind.name == "merge":
+            for line in reread_lines(ended):
+                err.print(line)
         kind.finish(api, kind.acts["rerun"](api, object_id, ended), watch=watch, as_json=as_json)
 
 

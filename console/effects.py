@@ -73,7 +73,11 @@ def rerun_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
         )
     if job["kind"] == "compaction":
         return ("A new compaction of the same tables is created.", "No row changes.")
-    return ("A new merge is created.", "Correctly merged rows do not change.")
+    return (
+        "A new merge is created.",
+        "It reads only rows that are not merged yet. To read rows again, set the time since which to read.",
+        "Correctly merged rows do not change.",
+    )
 
 
 def approve_effects(job: Mapping[str, Any]) -> tuple[str, ...]:

@@ -199,6 +199,38 @@ def test_merges_are_listed_and_shown(refeed: Callable[..., Any], calls: list[Any
     assert json.loads(refeed("describe", MERGE["id"], "--json").out) == MERGE
 
 
+def merged(since: str | None, changed: int) -> dict[str, Any]:
+    """A merge of orders that succeeded."""
+    source = {**MERGE["sources"][0], "since": since, "changed": changed}
+    progress = {**MERGE["progress"], "merged": 1, "sources": 1, "changed": changed}
+    return {**MERGE, "state": "SUCCEEDED", "source": "orders", "since": None, "error": None} | {
+        "progress": progress,
+        "sources": [source],
+    }
+
+
+def test_a_merge_that_found_nothing_says_why_and_how_to_read_a_day_again(refeed, calls, monkeypatch):
+    monkeypatch.setattr(RefeedApi, "call", lambda *_, **__: merged("2026-01-03T00:15:00Z", 0))
+    said = " ".join(refeed("describe", MERGE["id"]).out.split())
+    assert "no rows since the last merge of 2026-01-03 00:15" in said
+    assert "refeed merge create --source orders --date 2026-01-02 --watch" in said
+    for other in (merged(None, 0), merged("2026-01-03T00:15:00Z", 3)):
+        monkeypatch.setattr(RefeedApi, "call", lambda *_, found=other, **__: found)
+        assert "refeed merge create" not in refeed("describe", MERGE["id"]).out
+
+
+def test_a_merge_that_is_run_again_says_that_it_does_not_read_the_same_rows(refeed, monkeypatch):
+    ended = merged("2026-01-03T00:15:00Z", 3)
+    monkeypatch.setattr(RefeedApi, "call", lambda *_, **__: ended)
+    said = " ".join(refeed("rerun", MERGE["id"]).err.split())
+    assert "refeed merge create --source orders --date 2026-01-03 --watch" in said
+    ended["sources"][0]["since"] = None
+    assert "--date 2026-01-02 --watch" in refeed("rerun", MERGE["id"]).err
+    # It has a beginning of its own, which the new one has too.
+    ended["since"] = "2026-01-01T00:00:00Z"
+    assert refeed("rerun", MERGE["id"]).err == ""
+
+
 @pytest.mark.parametrize("prefix", ["mg", "cp", "bf"])
 def test_the_log_of_a_job_is_printed_as_it_comes(refeed, monkeypatch, prefix):
     asked: list[Any] = []

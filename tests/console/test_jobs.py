@@ -226,3 +226,10 @@ def test_an_open_list_is_kept_up_to_date(yard: Yard, browser: httpx.Client) -> N
         assert job in next(lines)
         later = add_compaction(yard)
         assert any(later in line for line in lines)
+
+
+def test_a_merge_that_found_nothing_says_how_to_read_rows_again(yard: Yard, browser: httpx.Client) -> None:
+    nothing, since = add_merge(yard, JobState.SUCCEEDED), "2026-01-02T00:15:00Z"
+    again = add_merge(yard, JobState.SUCCEEDED, since=since)
+    pages = [browser.get(f"/console/jobs/{job}").text for job in (nothing, again, add_merge(yard))]
+    assert ["does not read merged rows again" in text for text in pages] == [True, False, False]
