@@ -28,6 +28,9 @@ def _table(found: Mapping[str, Any]) -> Iterator[str]:
     ]
     columns = ["source", "topic", "group", "archived in a day", "staged", "dead letters", "last merge"]
     yield from render_figures(columns, rows, left=3)
+    counted = {(each["group"], each["staged"]["since"]) for each in found["sources"] if each["staged"] is not None}
+    for group, since in sorted((group or UNKNOWN, render_minute(since)) for group, since in counted):
+        yield f"Group {group}: STAGED and DEAD LETTERS since {since}, its stream's start"
     for each in found["sources"]:
         if each["fault"] is not None:
             yield f"{each['name']}: {each['fault']['code']}: {each['fault']['message']}"
@@ -51,10 +54,11 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {label}: {text}"
     staged = found["staged"]
     if staged is not None:
-        yield f"  staged: {staged['rows']:,} rows since {render_minute(staged['since'])}"
+        since = render_minute(staged["since"])
+        yield f"  staged: {staged['rows']:,} rows since {since}, when the stream's process started"
         for name in ("unknown_fields", "missing_fields", "refused"):
             for each in staged[name]["largest"]:
-                yield f"  {name.replace('_', ' ')}: {each['what']}, {each['count']:,} times"
+                yield f"  {name.replace('_', ' ')}: {each['what']}, {each['count']:,} times since then"
     if found["fault"] is not None:
         yield f"  fault: {found['fault']['code']}: {found['fault']['message']}"
 

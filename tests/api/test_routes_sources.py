@@ -43,15 +43,18 @@ def test_the_terminal_lists_sources_and_shows_one(api: Any, refeed: Refeed) -> N
     path = api.home / "streams" / "pipeline-default" / "status.json"
     path.parent.mkdir(parents=True)
     counts = {"hooks": {"rows": {"staged": 3}, "unknown": {"a.b": 2}, "refused": {"wrong_type": 4}}}
-    StatusFile(path).write(state="running", sources=counts)
+    StatusFile(path).write(state="running", sources=counts, started_at=97_440.0)
     code, listed, _ = refeed("get", "sources")
     hooks = next(line for line in listed.splitlines() if line.startswith("hooks"))
     assert (code, hooks.split()) == (0, ["hooks", "hooks", "default", "0", "3", "4", "-"])
+    since = "1970-01-02 03:04"
+    assert f"Group default: STAGED and DEAD LETTERS since {since}, its stream's start" in listed
     assert "odd: " in listed, "its fault is named"
     code, shown, _ = refeed("describe", "source/hooks")
     assert (code, "schema: inferred" in shown) == (0, True)
-    assert "unknown fields: a.b, 2 times" in shown
-    assert "refused: wrong_type, 4 times" in shown
+    assert f"staged: 3 rows since {since}, when the stream's process started" in shown
+    assert "unknown fields: a.b, 2 times since then" in shown
+    assert "refused: wrong_type, 4 times since then" in shown
     assert "fault: " in refeed("describe", "source/odd")[1]
     code, _, said = refeed("describe", "source/hoks")
     assert (code, "source_not_found" in said) == (4, True)
