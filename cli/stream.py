@@ -277,7 +277,8 @@ def describe_stream(found: Mapping[str, Any]) -> Iterator[str]:
 def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what is known of a stream, line by line, and at last the next command."""
     wanted, timeout = found["wanted"], found["drain_timeout_seconds"]
-    yield "wanted", wanted if timeout is None else f"{wanted}, within {render_seconds(timeout)}"
+    has_ended = found["state"] in _ENDED
+    yield "wanted", wanted if timeout is None or has_ended else f"{wanted}, within {render_seconds(timeout)}"
     yield "kind", found["kind"]
     yield (
         "options",
@@ -286,14 +287,14 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "release", found["release"] or "the installed version"
     launched_at, launched_by = render_minute(found["launched_at"]), found["launched_by"]
     yield "launched", f"{launched_at} UTC by {launched_by}, generation {found['generation']}"
-    agent = found["agent"]
-    has_ended = found["state"] in _ENDED
-    none = "none" if has_ended else "none yet"
-    yield "agent", none if agent is None else f"process {agent['pid']} on {agent['host']}"
-    if found["instance_id"] is not None:
-        yield "instance", found["instance_id"]
-    if found["owner"] is not None:
-        yield "stream", f"process {found['owner']['pid']} on {found['owner']['host']}"
+    # The processes of a stream that has ended are gone, or look after others.
+    if not has_ended:
+        agent, owner = found["agent"], found["owner"]
+        yield "agent", "none yet" if agent is None else f"process {agent['pid']} on {agent['host']}"
+        if found["instance_id"] is not None:
+            yield "instance", found["instance_id"]
+        if owner is not None:
+            yield "stream", f"process {owner['pid']} on {owner['host']}"
     if found["seconds_since_report"] is not None:
         yield "reported", f"{render_seconds(found['seconds_since_report'])} ago"
     yield "lag", f"{render_seconds(found['lag_seconds'])}, backlog {render_count(found['backlog_messages'])}"

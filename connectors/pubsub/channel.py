@@ -58,8 +58,9 @@ def open_channel(address: str | None) -> grpc.Channel:
         credentials, _ = google.auth.default(scopes=_SCOPES)
     except google.auth.exceptions.DefaultCredentialsError as exc:
         raise PubSubCredentialsError(
-            "No Google credentials were found. Run 'gcloud auth application-default login', or "
-            "set PUBSUB_EMULATOR_HOST to use a local Pub/Sub server."
+            "No local Pub/Sub server runs, and no Google credentials were found. Start a local server with "
+            "'refeed up', or name one in PUBSUB_EMULATOR_HOST. For Google's Pub/Sub, run "
+            "'gcloud auth application-default login'."
         ) from exc
     endpoint = _ENDPOINT if address is None else address.removeprefix(_SECURE)
     channel: grpc.Channel = google.auth.transport.grpc.secure_authorized_channel(  # type: ignore[no-untyped-call]

@@ -66,6 +66,8 @@ def test_without_credentials_it_says_what_every_other_command_says(refeed, monke
     assert result.code == 1
     assert result.err.startswith("error credentials_missing")
     assert "gcloud auth application-default login" in result.err
+    # As every command says it that finds no server.
+    assert "Start a local server with 'refeed up'" in " ".join(result.err.split())
 
 
 def test_what_differs_is_said_and_mended_only_when_asked(refeed, pubsub_server, monkeypatch):

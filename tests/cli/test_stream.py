@@ -127,15 +127,15 @@ def test_a_stream_names_its_generation_and_its_pending_messages() -> None:
         "name": "backup",
         "state": "DRAINED",
         "wanted": "DRAINED",
-        "drain_timeout_seconds": None,
+        "drain_timeout_seconds": 120.0,
         "kind": "backup",
         "options": {"group": "shop", "mapping": {"orders": "sales"}},
         "release": None,
         "launched_at": "2026-01-02T03:04:05Z",
         "launched_by": "ann",
         "generation": 2,
-        "agent": None,
-        "instance_id": None,
+        "agent": {"pid": 6, "host": "vm"},
+        "instance_id": "a" * 32,
         "owner": {"pid": 7, "host": "vm"},
         "seconds_since_report": None,
         "not_committed": 0,
@@ -149,6 +149,11 @@ def test_a_stream_names_its_generation_and_its_pending_messages() -> None:
     assert "options group shop, mapping orders=sales" in lines
     assert "next refeed launch backup --kind backup --group shop --mapping orders=sales" in lines
     assert "launched 2026-01-02 03:04 UTC by ann, generation 2" in lines
+    assert "wanted DRAINED" in lines
+    assert not any("process" in line for line in lines), "the processes are gone, or look after others"
+    stream["state"] = "DRAINING"
+    lines = [" ".join(line.split()) for line in describe_stream(stream)]
+    assert "wanted DRAINED, within 2 min 0 s" in lines
     assert "stream process 7 on vm" in lines
     assert "pending messages are kept until 2026-01-09 03:04 UTC" in lines
     assert "lag 12 s, backlog 1,234" in lines
