@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -109,16 +109,30 @@ def publish(
                 for source, fault in refused
             ],
         )
+    known = _source_names(registry)
     registry.publish(overlay)
     print_found(_shown(snapshot, found), _lines, as_json=as_json)
     if not as_json:
         out.print(f"published {', '.join(overlay)} to {registry.url}")
+        topics = {source.topic: None for source in snapshot.sources if source.name not in known}
+        if topics:
+            out.print(f"From now on, the pipeline reads new messages of {', '.join(topics)}.")
+        for topic in topics:
+            out.print(f"next: refeed backfill {topic} --from 24h   replays earlier messages, if they are archived")
 
 
 def _open(settings: Settings) -> "Registry":
     from pipeline.registry import Registry
 
     return Registry(settings.registry)
+
+
+def _source_names(registry: "Registry") -> set[str]:
+    """Return the names of the sources that are published; a registry that can't be read has none."""
+    with suppress(RegistryError):
+        found = registry.read_valid()
+        return {each.name for each in found.sources} | {each.name for each in found.broken}
+    return set()
 
 
 def _read(registry: "Registry", files: list[Path] | None) -> "RegistrySnapshot":

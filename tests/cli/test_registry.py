@@ -129,6 +129,19 @@ def test_a_fault_of_the_registry_itself_is_not_one_of_the_given_file(refeed, fil
     assert f"The registry {settings.registry} has" in " ".join(result.err.split())
 
 
+def test_a_new_source_is_published_with_how_earlier_messages_come_in(refeed, files):
+    first = refeed("source", "publish", *files()).out
+    assert "From now on, the pipeline reads new messages of orders, hooks." in first
+    assert "next: refeed backfill orders --from 24h" in first
+    assert "next: refeed backfill hooks --from 24h" in first
+    more = SOURCES + "  visits: {topic: seen, schema: inferred}\n"
+    second = refeed("source", "publish", *files(sources=more)).out
+    assert [line for line in second.splitlines() if "next:" in line] == [
+        "next: refeed backfill seen --from 24h   replays earlier messages, if they are archived"
+    ]
+    assert "next:" not in refeed("source", "publish", *files(sources=more)).out
+
+
 def test_a_difference_is_shown_and_a_refused_one_fails(refeed, files, settings):
     assert refeed("source", "publish", *files()).code == 0
     source = Registry(settings.registry).read().sources[0]
