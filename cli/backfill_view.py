@@ -16,6 +16,7 @@ _EXCLUDED_BY: Final = {
     "filter": "no replayed message passes its filter",
     "detached": "it is detached",
 }
+_AFTER_VERIFICATION: Final = {"incomplete": "missing", "pending": "describe"}
 _MAX_TOPICS: Final = 10
 _MAX_SAMPLES: Final = 3
 _SAMPLE_CHARACTERS: Final = 120
@@ -128,8 +129,8 @@ def next_command(backfill: Mapping[str, Any]) -> str | None:
         verb = "watch"
     elif state is not JobState.SUCCEEDED:
         verb = "retry"
-    elif (backfill.get("verification") or {}).get("state") == "incomplete":
-        verb = "missing"
+    elif (verified := (backfill.get("verification") or {}).get("state")) in _AFTER_VERIFICATION:
+        verb = _AFTER_VERIFICATION[verified]
     else:
         return None
     if verb == "retry" and code in _FINAL_CODES:

@@ -3,14 +3,17 @@
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from cli.api import POLL_SECONDS
 from cli.backfill_view import render_count, render_pace, render_pause, render_warning
 from cli.terminal import err, render_leaving
+from model.errors import ApiUnavailableError
 from model.job import JobState
 
 if TYPE_CHECKING:
@@ -19,6 +22,11 @@ if TYPE_CHECKING:
 _LINE_SECONDS: Final = 5.0
 # Repeat an unchanged line this often, so that a reader of the log sees that the command is still running.
 _SAME_LINE_SECONDS: Final = 60.0
+# The service counts again 5 s after the end, and later: a pipeline commits within this time, or more landed in it.
+_SETTLE_SECONDS: Final = 15.0
+_JUST_NOW_SECONDS: Final = 60.0
+# Of a verification that a later count may change.
+_OPEN: Final = frozenset({"pending", "incomplete"})
 
 
 class _Display(Protocol):
@@ -34,9 +42,10 @@ class _Display(Protocol):
 
 
 def watch_live(api: "RefeedApi", backfill_id: str) -> dict[str, Any]:
-    """Return the backfill once it has ended, and show it on stderr meanwhile.
+    """Return the backfill once it has ended and is verified, and show it on stderr meanwhile.
 
-    Ctrl-C ends the watching alone: it prints how to watch and how to cancel the backfill, which goes on.
+    A verification that is not complete is waited for until nothing more lands for some seconds. Ctrl-C ends the
+    watching alone: it prints how to watch and how to cancel the backfill, which goes on.
     """
     found: dict[str, Any] = {}
     try:
@@ -54,11 +63,41 @@ def watch_live(api: "RefeedApi", backfill_id: str) -> dict[str, Any]:
                 if is_paused and not was_paused:
                     display.note(render_pause(found))
                 was_paused = is_paused
+            if _may_settle(found) and _ended_just_now(found):
+                display.note(f"{backfill_id} has published its messages; it is being verified")
+                found = _settle(api, found)
     except KeyboardInterrupt:
         if found and not JobState(found["state"]).is_final:
             err.print(_leaving(found))
         raise
     return found
+
+
+def _may_settle(backfill: Mapping[str, Any]) -> bool:
+    """Whether a later count of what landed may be another one."""
+    state = (backfill.get("verification") or {}).get("state")
+    return backfill["state"] == JobState.SUCCEEDED and state in _OPEN
+
+
+def _ended_just_now(backfill: Mapping[str, Any]) -> bool:
+    """Whether the service counts again within seconds; later it does so ever less often."""
+    finished_at = backfill.get("finished_at")
+    age = None if finished_at is None else datetime.now(UTC) - datetime.fromisoformat(finished_at)
+    return age is None or age.total_seconds() < _JUST_NOW_SECONDS
+
+
+def _settle(api: "RefeedApi", backfill: dict[str, Any]) -> dict[str, Any]:
+    """Return the backfill once it is verified, or once nothing has landed for some seconds."""
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    # An API that is stopped now takes nothing from what is known.
+    with suppress(ApiUnavailableError):
+        while _may_settle(backfill) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+            before = backfill["verification"].get("landed")
+            backfill = api.jobs.read(backfill["id"])
+            if backfill["verification"].get("landed") != before:
+                deadline = time.monotonic() + _SETTLE_SECONDS
+    return backfill
 
 
 def _leaving(backfill: Mapping[str, Any]) -> str:

@@ -102,6 +102,8 @@ class Wire:
 def terminal(night: Night, refeed: Any, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     for name, value in {**night.api.environment, "REFEED_API_KEY": night.key}.items():
         monkeypatch.setenv(name, value)
+    # Nothing lands: no pipeline runs.
+    monkeypatch.setattr("cli.backfill_watch._SETTLE_SECONDS", 0.0)
     return Terminal(refeed)
 
 

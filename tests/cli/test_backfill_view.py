@@ -111,6 +111,11 @@ LANDED = {"state": "complete", "published": 2, "landed": 2, "merged": 0}
                 "next       refeed resume bf_1",
             ],
         ),
+        (
+            "SUCCEEDED",
+            {"verification": {**LANDED, "state": "pending", "landed": None}},
+            ["revert     once it has ended and is verified", "next       refeed describe bf_1"],
+        ),
         ("SUCCEEDED", {"verification": LANDED}, ["revert     refeed revert bf_1"]),
         ("SUCCEEDED", {"verification": {**LANDED, "merged": 2}}, ["revert     not possible: 2 rows are merged"]),
         (

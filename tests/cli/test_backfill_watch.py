@@ -189,3 +189,47 @@ def test_ctrl_c_leaves_the_backfill_and_says_how_to_go_on() -> None:
         f"  refeed cancel {ID}",
     ]
     assert {line.split()[0] for line in asked} == {"GET"}
+
+
+def verified(state: str, landed: int | None) -> dict[str, Any]:
+    missing = None if landed is None else 120_000 - landed
+    return backfill("SUCCEEDED", 120_000, verification={"state": state, "landed": landed, "missing": missing})
+
+
+@pytest.mark.parametrize(
+    ("counts", "ends"),
+    [
+        # The pipeline commits a moment after the end.
+        ([("pending", None), ("incomplete", 0), ("incomplete", 0), ("complete", 120_000)], ("complete", 120_000)),
+        # Dead letters stay missing.
+        ([("incomplete", 0), ("incomplete", 119_997)], ("incomplete", 119_997)),
+        ([("pending", None)], ("pending", None)),
+        ([("pending", None), ("unknown", None)], ("unknown", None)),
+    ],
+)
+def test_a_watch_goes_on_until_nothing_more_lands(
+    monkeypatch: pytest.MonkeyPatch, counts: list[tuple[str, int | None]], ends: tuple[str, int | None]
+) -> None:
+    shown = [verified(*count) for count in counts]
+    reads = iter(shown[1:])
+    monkeypatch.setattr(cli.backfill_watch, "_SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(cli.backfill_watch, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(JobCalls, "watch", lambda self, backfill_id: iter(shown[:1]))
+    monkeypatch.setattr(JobCalls, "read", lambda self, backfill_id: next(reads, shown[-1]))
+    with RefeedApi("http://127.0.0.1:1") as api:
+        found = watch_live(api, ID)
+    assert (found["verification"]["state"], found["verification"]["landed"]) == ends
+
+
+def test_a_backfill_that_ended_long_ago_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = verified("incomplete", 7) | {"finished_at": "2026-01-01T12:20:00.5Z"}
+    monkeypatch.setattr(JobCalls, "watch", lambda self, backfill_id: iter([old]))
+    monkeypatch.setattr(JobCalls, "read", lambda self, backfill_id: pytest.fail("it is read again"))
+    with RefeedApi("http://127.0.0.1:1") as api:
+        assert watch_live(api, ID) == old
+
+
+def test_an_api_that_is_gone_ends_the_wait_for_a_verification(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JobCalls, "watch", lambda self, backfill_id: iter([verified("incomplete", 7)]))
+    with RefeedApi("http://127.0.0.1:1") as api:
+        assert watch_live(api, ID)["verification"]["landed"] == 7
