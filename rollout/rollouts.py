@@ -6,8 +6,7 @@ from typing import Any, Final
 import structlog
 
 from jobs.store import Idempotency, JobStore
-from model.errors import RequestInvalidError, RolloutRefusedError, StreamNotFoundError
-from model.naming import did_you_mean
+from model.errors import RequestInvalidError, RolloutRefusedError
 from model.principal import ROLLOUTS_APPLY, Principal
 from model.rollout_record import NewRollout, RolloutSide
 from model.stream_options import StreamKind, extend_mapping
@@ -57,7 +56,7 @@ class RolloutService:
         Raises:
             RefeedError: as :meth:`prepare`.
         """
-        record = self._stream(wanted.stream)
+        record = self._store.get_stream(wanted.stream)
         sides = _resolve(wanted, record, pointer)
         _check_strategy(wanted, name, record.kind, *sides)
         self._check_release(wanted.to.release)
@@ -76,7 +75,7 @@ class RolloutService:
             if each.manifest == manifest and each.reverses is None:
                 return each
         before, after = self.check(wanted, name)
-        record = self._stream(wanted.stream)
+        record = self._store.get_stream(wanted.stream)
         if record.is_living and record.wanted is Wanted.RUNNING and _side_of(record) == after:
             message = (
                 f"{record.name} already runs with this release and these options: there is nothing to roll out."
@@ -94,13 +93,6 @@ class RolloutService:
         )
         _LOG.info("rollout_begun", update=made.id, stream=made.stream, by=principal.name)
         return made
-
-    def _stream(self, name: str) -> StreamRecord:
-        try:
-            return self._store.get_stream(name)
-        except StreamNotFoundError as exc:
-            meant = did_you_mean(name, [each.name for each in self._store.list_streams()])
-            raise StreamNotFoundError(f"{exc.message}{meant}", name=name) from exc
 
 
 def _update_request(wanted: RolloutWanted, before: RolloutSide, after: RolloutSide) -> UpdateRequest:

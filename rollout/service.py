@@ -1,7 +1,6 @@
 """Streams as callers steer them: launched, drained, cancelled and changed by their names."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +17,6 @@ from model.errors import (
     SnapshotRefusedError,
     StreamChangedError,
     StreamExistsError,
-    StreamNotFoundError,
 )
 from model.event import HistoryEvent
 from model.naming import did_you_mean
@@ -114,7 +112,7 @@ class StreamService:
     def get(self, name: str, *, principal: Principal) -> StreamRecord:
         """Return the stream's record."""
         principal.require(STREAMS_READ)
-        return self._get(name)
+        return self._store.get_stream(name)
 
     def list_records(self, *, principal: Principal) -> list[StreamRecord]:
         """Return every stream that was ever launched, by name."""
@@ -124,7 +122,7 @@ class StreamService:
     def list_events(self, name: str, *, principal: Principal, after: int = 0) -> list[HistoryEvent]:
         """Return the lines of the stream's history after number ``after``, oldest first."""
         principal.require(STREAMS_READ)
-        return self._store.list_stream_events(self._get(name).name, after=after)
+        return self._store.list_stream_events(self._store.get_stream(name).name, after=after)
 
     def read_log(self, name: str, *, principal: Principal, tail_lines: int) -> bytes:
         """Return the end of the newest process's log, whole lines only; empty before the first one.
@@ -132,7 +130,7 @@ class StreamService:
         Where another machine has the log it is one line that names it.
         """
         principal.require(STREAMS_READ)
-        record = self._get(name)
+        record = self._store.get_stream(name)
         return b"" if self._logs is None else self._logs.read_end(record, tail_lines=tail_lines)
 
     def get_for_change(self, name: str, *, principal: Principal, versions: Versions = None) -> StreamRecord:
@@ -220,16 +218,9 @@ class StreamService:
         return record
 
     def _seen(self, name: str, versions: Versions) -> StreamRecord:
-        record = self._get(name)
+        record = self._store.get_stream(name)
         check_seen(record, versions)
         return record
-
-    def _get(self, name: str) -> StreamRecord:
-        if is_stream_name(name):
-            with suppress(StreamNotFoundError):
-                return self._store.get_stream(name)
-        meant = did_you_mean(name, [each.name for each in self._store.list_streams()])
-        raise StreamNotFoundError(f"No stream was ever launched as {name[:80]!r}.{meant}", name=name[:80])
 
     def _check_launch(self, request: StreamLaunch, kind: StreamKind) -> dict[str, Any]:
         """Return the options without those that are null.

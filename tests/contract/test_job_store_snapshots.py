@@ -80,8 +80,10 @@ def test_a_snapshot_is_pending_until_it_is_whole(store: JobStore) -> None:
 
 
 def test_only_living_streams_have_snapshots(store: JobStore) -> None:
+    with pytest.raises(StreamNotFoundError, match=r"launched as 'backups'\. Did you mean backup\?"):
+        create(store, "backups")
     with pytest.raises(StreamNotFoundError):
-        create(store, "nobody")
+        create(store, "no\0body")
     store.end_stream("backup", Wanted.DRAINED, actor="ann")
     with pytest.raises(StreamStateError, match="DRAINED"):
         create(store)
