@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import uuid4
 
 import typer
@@ -12,8 +12,10 @@ from backfill.plan.request import BackfillRequest
 from cli.api import open_api, print_answer
 from cli.backfill_topic import TOPIC, TopicGroup, replay_topic
 from cli.backfill_view import plan_lines
+from cli.completion import complete_object
 from cli.flags import read_given, takes_fields
 from cli.jobs import BACKFILL, list_table, print_page
+from cli.kinds import KINDS
 from cli.options import (
     EXIT_CODES,
     REPLAY_EXIT_CODES,
@@ -27,6 +29,9 @@ from cli.terminal import ExitCode, print_found, render_table
 from model.declaration import declared_fields
 from model.errors import InputError, RequestRefusedError
 
+if TYPE_CHECKING:
+    from client.api import RefeedApi
+
 app = typer.Typer(
     cls=TopicGroup,
     help="Replay the messages of a topic in a time range, or the messages that a query selects. The commands call "
@@ -37,7 +42,13 @@ app = typer.Typer(
 )
 
 IdArgument = Annotated[
-    str, typer.Argument(metavar="ID", help="The backfill's id, which begins with bf_.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The id of a backfill, the beginning of the id, or 'latest' for your newest backfill.",
+        show_default=False,
+        autocompletion=complete_object,
+    ),
 ]
 QueryArgument = Annotated[
     str,
@@ -131,8 +142,11 @@ def list_dead_letters(
     if by not in {None, "reason"}:
         raise InputError(f"--by accepts only 'reason', not {by!r}.")
     if by is not None:
-        part = "dead-letters/reasons"
-        print_answer(lambda api: api.backfills.read_part(backfill_id, part), _reason_lines, as_json=as_json)
+        print_answer(
+            lambda api: _read_part(api, "dead-letters", backfill_id, "dead-letters/reasons"),
+            _reason_lines,
+            as_json=as_json,
+        )
         return
     page = _page(backfill_id, "dead-letters", page_size, page_token)
     print_page(
@@ -195,4 +209,9 @@ def read_query(text: str) -> str:
 def _page(backfill_id: str, what: str, page_size: int, page_token: str | None) -> dict[str, Any]:
     params = {"page_size": str(page_size)} | ({"page_token": page_token} if page_token else {})
     with open_api() as api:
-        return api.backfills.read_part(backfill_id, what, **params)
+        return _read_part(api, what, backfill_id, what, **params)
+
+
+def _read_part(api: "RefeedApi", verb: str, name: str, part: str, **params: str) -> dict[str, Any]:
+    _, backfill_id = KINDS.find(api, name, verb)
+    return api.backfills.read_part(backfill_id, part, **params)

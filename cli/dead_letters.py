@@ -12,6 +12,7 @@ from cli.api import open_api, print_answer
 from cli.backfill import list_dead_letters
 from cli.backfill_topic import confirm_plans
 from cli.backfill_view import plan_lines
+from cli.completion import complete_object
 from cli.flags import read_given, takes_fields
 from cli.jobs import BACKFILL
 from cli.moments import FromOption, parse_moment, render_count, render_minute
@@ -48,7 +49,12 @@ PathOption = Annotated[
 
 def dead_letters(
     backfill_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="The id of a backfill, which begins with bf_.")
+        str | None,
+        typer.Argument(
+            metavar="[ID]",
+            help="The id of a backfill, the beginning of the id, or 'latest' for your newest backfill.",
+            autocompletion=complete_object,
+        ),
     ] = None,
     *,
     start: FromOption = None,

@@ -178,7 +178,7 @@ BACKFILL: Final = ObjectKind(
         **{verb: act_on_job(verb) for verb in ("pause", "resume", "cancel", "retry", "approve", "revert")},
         "rerun": _rerun(_names_of(BackfillRequest), lambda api: api.backfills),
     },
-    verbs=("logs", "figures", "set"),
+    verbs=("logs", "figures", "set", "missing", "dead-letters"),
     follow=lambda api, found: watch_live(api, found["id"]),
 )
 MERGE: Final = ObjectKind(

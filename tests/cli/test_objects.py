@@ -15,8 +15,9 @@ from cli.guesses import GUESSES
 from cli.kinds import KINDS
 from cli.main import app
 from client.api import RefeedApi
-from client.jobs import JobCalls
+from client.jobs import JobCalls, KindCalls
 
+NEWEST_BACKFILL = "bf_01M7Z1H20HKNZ6PGKRYCX6J212"
 FIRST, SECOND = "mg_01M7Z1H20HKNZ6PGKRYCX6J210", "mg_01M7Z1H20HKNZ6PGKRYCX6J211"
 Refeed = Callable[..., Any]
 
@@ -29,7 +30,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
         {"id": SECOND, "kind": "merge", "created_by": "bob", "created_at": "2026-01-02T00:00:00Z"},
         {"id": FIRST, "kind": "merge", "created_by": "ann", "created_at": "2026-01-01T18:00:00Z"},
         {
-            "id": "bf_01M7Z1H20HKNZ6PGKRYCX6J212",
+            "id": NEWEST_BACKFILL,
             "kind": "backfill",
             "created_by": "ann",
             "created_at": "2026-01-01T12:00:00Z",
@@ -120,6 +121,22 @@ def test_what_can_not_be_meant_says_what_can(refeed: Refeed, calls: list[Any], w
     wrong = refeed(*words)
     assert (wrong.code, said in " ".join(wrong.err.split())) == (2, True), wrong.err
     assert not any(what in {"cancel", "pause", "retry"} for what, _ in calls)
+
+
+@pytest.mark.parametrize("words", [["missing"], ["dead-letters"], ["dead-letters", "--by", "reason"]])
+@pytest.mark.parametrize("name", ["latest", f"backfill/{NEWEST_BACKFILL}", NEWEST_BACKFILL[:-1], NEWEST_BACKFILL])
+def test_parts_of_a_backfill_are_asked_for_by_every_name_of_it(
+    refeed: Refeed, calls: list[Any], monkeypatch: pytest.MonkeyPatch, words: list[str], name: str
+) -> None:
+    def read_part(_: KindCalls, backfill_id: str, part: str, **params: str) -> dict[str, Any]:
+        calls.append((part, backfill_id))
+        return {"messages": [], "dead_letters": [], "reasons": [], "next_page_token": None}
+
+    monkeypatch.setattr(KindCalls, "read_part", read_part)
+    assert refeed(*words, name).code == 0
+    assert calls[-1][1] == NEWEST_BACKFILL
+    wrong = refeed(*words, FIRST)
+    assert (wrong.code, f"'refeed {words[0]}' works on backfills." in wrong.err) == (2, True), wrong.err
 
 
 @pytest.mark.parametrize("guess", GUESSES)
