@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,7 +11,7 @@ import typer
 from cli.api import POLL_SECONDS
 from cli.moments import render_minute
 from cli.terminal import ExitCode, err, print_found
-from model.errors import InputError
+from model.errors import InputError, RequestRefusedError
 from model.naming import did_you_mean
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ _INSTEAD: Final = {
     ("pause", "stream"): " Use: refeed drain {name}",
     ("resume", "stream"): " Use: refeed launch {name}",
 }
+# Verbs that only look: these take a bare name that one object has. A verb that changes an object needs its kind.
+_LOOKS: Final = frozenset({"describe", "watch", "logs", "figures"})
 # The ids of updates that a manifest asked for, and of changes that an earlier release called approvals.
 _SAME_KIND: Final = {"ro": "up", "ap": "ch"}
 
@@ -124,7 +127,7 @@ class ObjectKinds:
         """Return the kind and the id of the object that ``text`` names, if the kind has the verb.
 
         A job is also named by the beginning of its id, if no other id begins so, or as ``latest``: the caller's
-        newest job that has the verb.
+        newest job that has the verb. A verb that only looks takes a bare name too, if one object has it.
 
         Raises:
             InputError: it names nothing, or several jobs, or the kind has no such verb.
@@ -147,6 +150,10 @@ class ObjectKinds:
         prefix, _, rest = text.partition("_")
         prefix = _SAME_KIND.get(prefix, prefix)
         kind = next((k for k in self.kinds if k.prefix == prefix), None) if rest else None
+        if kind is None and verb in _LOOKS and "/" not in text and not text.endswith("_"):
+            fitting = _having(api, text, fitting) or fitting
+            if len(fitting) == 1:
+                return fitting[0], text
         kind = _with_verb(kind, verb, fitting, text)
         return kind, complete_id(api, kind, text)
 
@@ -169,6 +176,18 @@ def follow_states(
             return found
         time.sleep(POLL_SECONDS)
         found = look()
+
+
+def _having(api: "RefeedApi", name: str, kinds: Sequence[ObjectKind]) -> list[ObjectKind]:
+    """Return the kinds without ids of which there is an object of this name."""
+    found = []
+    for kind in kinds:
+        if kind.prefix is None and kind.read is not None:
+            with suppress(RequestRefusedError, InputError):
+                kind.read(api, name)
+                found.append(kind)
+    # Schedules and templates are manifests too.
+    return [kind for kind in found if kind.name != "manifest"] or found
 
 
 def _with_verb(kind: ObjectKind | None, verb: str, fitting: Sequence[ObjectKind], text: str) -> ObjectKind:

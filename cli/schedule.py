@@ -69,8 +69,10 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
 def _run_lines(*runs: Mapping[str, Any]) -> list[str]:
     rows = []
     for run in runs:
-        covered = f"{_minute(run['slot_start'])} to {_minute(run['slot_end'])}"
-        asked = "" if run["asked_by"] is None else f"requested by {run['asked_by']}, for {covered}"
+        # A merge takes what is new, whenever that was staged.
+        covered = f"for {_minute(run['slot_start'])} to {_minute(run['slot_end'])}"
+        what = "of all rows that are not merged yet" if run["job_kind"] == "merge" else covered
+        asked = "" if run["asked_by"] is None else f"requested by {run['asked_by']}, {what}"
         rows.append((_minute(run["slot"]), run["state"], run["job_id"] or "", run["why"] or asked))
     return render_table(("slot", "state", "job", "why"), rows)
 

@@ -14,8 +14,10 @@ import yaml
 from cli.guesses import GUESSES
 from cli.kinds import KINDS
 from cli.main import app
+from cli.schedule import SCHEDULE
 from client.api import RefeedApi
 from client.jobs import JobCalls, KindCalls
+from model.errors import RequestRefusedError
 
 NEWEST_BACKFILL = "bf_01M7Z1H20HKNZ6PGKRYCX6J212"
 FIRST, SECOND = "mg_01M7Z1H20HKNZ6PGKRYCX6J210", "mg_01M7Z1H20HKNZ6PGKRYCX6J211"
@@ -137,6 +139,34 @@ def test_parts_of_a_backfill_are_asked_for_by_every_name_of_it(
     assert calls[-1][1] == NEWEST_BACKFILL
     wrong = refeed(*words, FIRST)
     assert (wrong.code, f"'refeed {words[0]}' works on backfills." in wrong.err) == (2, True), wrong.err
+
+
+def test_a_bare_name_is_enough_to_look_at_the_only_object_of_that_name(
+    refeed: Refeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = {"/streams/pipeline-default", "/sources/orders", "/schedules/orders", "/manifests/orders"}
+
+    def call(_: RefeedApi, method: str, path: str, **__: Any) -> dict[str, Any]:
+        if path not in there and path != "/jobs":
+            raise RequestRefusedError("There is none. (HTTP 404)", code="not_found", status=404)
+        return {"name": path.rpartition("/")[2], "kind": "Schedule", "jobs": []}
+
+    monkeypatch.setattr(RefeedApi, "call", call)
+    shown = refeed("describe", "pipeline-default", "--json")
+    assert (shown.code, json.loads(shown.out)["name"]) == (0, "pipeline-default")
+    several = refeed("describe", "orders")
+    assert (several.code, "write schedule/orders or source/orders." in several.err) == (2, True), several.err
+    # What changes an object needs its kind.
+    assert "write stream/pipeline-default" in " ".join(refeed("cancel", "pipeline-default").err.split())
+
+
+def test_a_merge_that_is_run_now_is_not_said_to_be_of_a_time() -> None:
+    moments = dict.fromkeys(("slot", "slot_start", "slot_end"), "2026-01-02T00:15:00Z")
+    run = {**moments, "state": "RUNNING", "job_kind": "merge", "job_id": "mg_1", "why": None, "asked_by": "ann"}
+    schedule = {"name": "nightly", "job": "merge", "cron": "15 0 * * *", "time_zone": "UTC", "paused": None}
+    assert SCHEDULE.lines is not None
+    said = list(SCHEDULE.lines({**schedule, "next_slots": [], "runs": [run]}))[-1]
+    assert said.endswith("requested by ann, of all rows that are not merged yet")
 
 
 @pytest.mark.parametrize("guess", GUESSES)
