@@ -14,6 +14,7 @@ from api.answers import (
     versioned,
 )
 from api.schemas_manifests import (
+    ManifestDetails,
     ManifestOut,
     ManifestsAppliedOut,
     ManifestsOut,
@@ -79,14 +80,16 @@ def list_manifests(request: Request, manifests: OpenManifests, caller: Caller) -
 @router.get(
     "/manifests/{name}",
     operation_id="getManifest",
-    response_model=ManifestOut,
+    response_model=ManifestDetails,
     responses=versioned(s404=_NO_SUCH, s422="The name is not valid."),
 )
 def get_manifest(name: ManifestName, response: Response, manifests: OpenManifests, caller: Caller) -> Any:
     """Show an applied manifest."""
     found = manifests.get(name, principal=caller)
+    applied, changed = manifests.find_changes(found)
     response.headers["ETag"] = found.etag
-    return found
+    shown = {field: getattr(found, field) for field in ManifestOut.model_fields}
+    return {**shown, "applied_at": None if applied is None else applied.at, "last_change": changed}
 
 
 @router.post(

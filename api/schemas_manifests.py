@@ -20,9 +20,27 @@ class ManifestOut(BaseModel):
     )
     version: int = Field(description="The version of the manifest. Later versions have higher numbers.")
     etag: str
-    applied_by: str
-    created_at: datetime
-    changed_at: datetime
+    applied_by: str = Field(description="Who applied the content.")
+    created_at: datetime = Field(description="When the manifest was applied first.")
+    changed_at: datetime = Field(
+        description="When the manifest last got a new version. Also a pause and a resume make a version."
+    )
+
+
+class ManifestVersionOut(BaseModel):
+    """A change that made a version of a manifest: new content, a pause or a resume."""
+
+    type: Literal["applied", "paused", "resumed"] = Field(description="What happened to the manifest.")
+    at: datetime
+    actor: str | None = Field(description="Who made the change.")
+    why: str | None = Field(description="The reason of a pause. Null without a reason.")
+
+
+class ManifestDetails(ManifestOut):
+    """An applied manifest with its last changes."""
+
+    applied_at: datetime | None = Field(description="When the content was applied. Null means unknown.")
+    last_change: ManifestVersionOut | None = Field(description="The newest change. Null means unknown.")
 
 
 class ManifestUploadOut(BaseModel):

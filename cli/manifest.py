@@ -12,6 +12,7 @@ import typer
 
 from cli.api import open_api
 from cli.invocation import command_settings
+from cli.moments import UNKNOWN
 from cli.objects import ObjectKind
 from cli.options import JsonOption, YesOption
 from cli.snapshot import delete_snapshots
@@ -282,9 +283,22 @@ def _document_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the applied manifest as a file that can be changed and applied again."""
     from model.plain_yaml import write_yaml
 
-    yield f"# version {found['version']}, applied by {found['applied_by']} at {found['changed_at']}"
-    yield f"# next: save this as {found['name']}.yaml, change it, and run: refeed apply -f {found['name']}.yaml"
+    name, applied_at, change = found["name"], found["applied_at"] or UNKNOWN, found["last_change"]
+    yield f"# version {found['version']}, applied by {found['applied_by']} at {applied_at}"
+    yield f"# created at {found['created_at']}"
+    if change is not None and change["type"] != "applied":
+        yield f"# last change: {change['type']} by {change['actor'] or UNKNOWN} at {change['at']}"
+    yield f"# next: {_way_to_change(name, found['source'])}"
     yield write_yaml(found["document"]).rstrip()
+
+
+def _way_to_change(name: str, source: str) -> str:
+    """Return how a person changes a manifest: only the owner of its name does."""
+    if source == "api":
+        return f"save this as {name}.yaml, change it, and run: refeed apply -f {name}.yaml"
+    if source.startswith("upload:"):
+        return f"change its file in {source.removeprefix('upload:')}"
+    return f"change the setting {source}, and start the API again"
 
 
 MANIFEST: Final = ObjectKind(

@@ -16,10 +16,10 @@ from jobs.store.records import Idempotency
 from jobs.store.rows import read_row
 from jobs.store.step_jobs import UPDATE, find_active_jobs
 from jobs.store.stream_updates import MANIFEST_LABEL, begin, in_progress, update_of
-from jobs.store.tables import JOBS, MANIFESTS, SCHEDULE_RUNS
+from jobs.store.tables import EVENTS, JOBS, MANIFESTS, SCHEDULE_RUNS
 from jobs.store.uploads import check_holder, forget_file, is_left
 from model.errors import ManifestChangedError, ManifestNotFoundError, ManifestOwnedError
-from model.event import HistoryEventType, render_changes
+from model.event import HistoryEvent, HistoryEventType, render_changes
 from model.manifest_record import LIVING_RUNS, ManifestRecord, RunState, ScheduleRun, Settlement
 from model.principal import Principal
 from model.rollout_record import ROLLOUT_KIND, NewRollout
@@ -144,6 +144,21 @@ class Manifests:
         """
         with self._database.read() as connection:
             return read_row(ManifestRecord, _get_living(connection, name))
+
+    def find_manifest_changes(self, name: str) -> tuple[HistoryEvent | None, HistoryEvent | None]:
+        """Return the lines of its last application, and of its last change: that, a pause or a resume.
+
+        None where the history does not have it any more.
+        """
+        columns, applied = EVENTS.c, HistoryEventType.APPLIED
+        found = []
+        with self._database.read() as connection:
+            for types in ([applied], [applied, HistoryEventType.PAUSED, HistoryEventType.RESUMED]):
+                is_it = (columns.resource == MANIFEST, columns.id == name, columns.type.in_(types))
+                query = sa.select(EVENTS).where(*is_it).order_by(columns.number.desc()).limit(1)
+                row = connection.execute(query).first()
+                found.append(None if row is None else read_row(HistoryEvent, row))
+        return found[0], found[1]
 
     def list_manifests(self, *, kind: str | None = None) -> list[ManifestRecord]:
         """Return every manifest that was not removed, by name."""

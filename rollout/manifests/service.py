@@ -21,6 +21,7 @@ from model.errors import (
     StoreError,
     WarehouseError,
 )
+from model.event import HistoryEvent
 from model.job import JobState
 from model.manifest_record import ManifestRecord, ScheduleRun, Settlement
 from model.moment import render_moment
@@ -219,6 +220,10 @@ class ManifestService:
         record = self._get(name)
         principal.require_any(*_sight_of(record))
         return record
+
+    def find_changes(self, record: ManifestRecord) -> tuple[HistoryEvent | None, HistoryEvent | None]:
+        """Return when the manifest was applied last, and its last change; None is unknown."""
+        return self._store.find_manifest_changes(record.name)
 
     def list_manifests(self, *, principal: Principal) -> list[ManifestRecord]:
         """Return all manifests that ``principal`` may see, by name."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cli.manifest import MANIFEST
 from jobs.store import JobStore
 from model.errors import UpdateInProgressError
 from model.principal import READ, RUN, SCHEDULES_APPLY
@@ -45,7 +46,7 @@ def test_a_manifest_is_planned_applied_changed_and_removed(api, client):
     assert client.get("/manifests/merges").status_code == 404, "a plan changes nothing"
     applied = put(api, MERGE, plan=planned.json()["hash"])
     assert applied.json()["is_applied"]
-    assert one(applied)["manifest"] == client.get("/manifests/merges").json()
+    assert one(applied)["manifest"].items() <= client.get("/manifests/merges").json().items()
     assert (one(applied)["manifest"]["version"], one(applied)["manifest"]["source"]) == (1, "api")
     again = one(put(api, "# the same\n" + MERGE))
     assert (again["action"], again["differences"], again["manifest"]["version"]) == ("none", [], 1)
@@ -189,6 +190,52 @@ def test_the_nightly_merge_is_a_schedule_that_belongs_to_its_setting(api, client
     assert (taken.status_code, taken.json()["code"]) == (409, "manifest_owned")
 
 
+def test_a_pause_of_a_manifest_is_not_shown_as_its_application(api, client, refeed):
+    put(api, MERGE)
+    before = client.get("/manifests/merges").json()
+    assert before["applied_at"] == before["last_change"]["at"] == before["created_at"]
+    assert before["last_change"]["type"] == "applied"
+    for why in ("a holiday", None):
+        api.store.pause_schedule("merges", why, actor="ann")
+    after = client.get("/manifests/merges").json()
+    assert (after["version"], after["applied_at"]) == (before["version"] + 2, before["applied_at"])
+    change = after["last_change"]
+    assert (change["type"], change["actor"], change["at"]) == ("resumed", "ann", after["changed_at"])
+    first, created, changed, *_ = refeed("describe", "manifest/merges")[1].splitlines()
+    assert first == f"# version 3, applied by local at {before['applied_at']}"
+    assert created == f"# created at {before['created_at']}"
+    assert changed == f"# last change: resumed by ann at {after['changed_at']}"
+
+
+def test_a_manifest_that_a_setting_owns_is_not_described_as_a_file_to_apply(api, refeed):
+    described = refeed("describe", "manifest/nightly-merge")[1].splitlines()
+    assert "# next: change the setting REFEED_MERGE_AT, and start the API again" in described
+    assert "kind: Schedule" in described
+
+
+@pytest.mark.parametrize(
+    ("source", "way"),
+    [
+        ("api", "save this as a.yaml, change it, and run: refeed apply -f a.yaml"),
+        ("upload:s3://shop/manifests", "change its file in s3://shop/manifests"),
+        ("REFEED_MERGE_AT", "change the setting REFEED_MERGE_AT, and start the API again"),
+    ],
+)
+def test_a_manifest_is_changed_by_its_owner(source, way):
+    change = {"type": "paused", "actor": None, "at": "2026-01-02T00:00:00Z"}
+    found = {
+        "name": "a",
+        "version": 2,
+        "source": source,
+        "applied_by": "ann",
+        "created_at": "2026-01-01T00:00:00Z",
+    }
+    found |= {"applied_at": None, "last_change": change, "document": {}}
+    lines = list(MANIFEST.lines(found))
+    assert lines[0] == "# version 2, applied by ann at unknown"
+    assert lines[2:4] == ["# last change: paused by unknown at 2026-01-02T00:00:00Z", f"# next: {way}"]
+
+
 def test_who_applies_needs_the_scope_and_those_of_the_job_and_its_topic(start_api: Callable[..., Any]) -> None:
     # One of its own: an API with a key is open to nobody without one.
     api = start_api()
@@ -230,6 +277,7 @@ def test_the_terminal_plans_applies_shows_and_deletes(api: Any, refeed: Refeed, 
     assert {"merges", "nightly-merge", "replays"} <= set(printed.split())
     assert "paused: local paused it." in refeed("pause", "schedule/merges")[1]
     assert "paused" not in refeed("resume", "schedule/merges")[1]
+    assert "next: save this as merges.yaml" in refeed("describe", "manifest/merges")[1]
     assert json.loads(refeed("describe", "schedule/merges", "--json")[1])["cron"] == "15 0 * * *"
     assert refeed("delete", "-f", str(tmp_path), "--yes")[0] == 0
     assert refeed("describe", "schedule/merges")[0] == 4
