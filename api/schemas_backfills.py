@@ -457,6 +457,11 @@ class MissingMessageOut(BaseModel):
     message_id: str | None
     topic: str | None = Field(description="The topic of the archived message.")
     publish_time: datetime | None
+    code: str | None = Field(
+        description="If the message became a dead letter of the pipeline since the backfill was created: the code "
+        "of the dead letter. Else null."
+    )
+    reason: str | None = Field(description="The reason of this dead letter.")
 
 
 class MissingPage(BaseModel):

@@ -174,14 +174,19 @@ def missing(
     page_token: PageTokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List selected messages that are not in the staging table of the target topic."""
+    """List selected messages that are not in the staging table of the target topic.
+
+    If the pipeline made a dead letter of a message, the list shows the code and the reason.
+    """
     page = _page(backfill_id, "missing", page_size, page_token)
+    columns = {"message_id": "message_id", "topic": "topic", "published": "publish_time"}
+    columns |= {"dead letter": "code", "reason": "reason"}
     print_page(
         page,
         list_table(
             "messages",
-            ["row", "message_id", "topic", "published"],
-            lambda one: [str(one["row"]), *(one[name] or "" for name in ("message_id", "topic", "publish_time"))],
+            ["row", *columns],
+            lambda one: [str(one["row"]), *(one.get(name) or "" for name in columns.values())],
         ),
         as_json=as_json,
     )

@@ -21,6 +21,8 @@ _PATH: Final = (
 # The topic that a source reads, and the staging tables of its rows where they are known.
 SourcePlace = tuple[str, Sequence[str]]
 _Parameters = Mapping[str, QueryParameter]
+# A message's topic and id.
+_Message = tuple[str, str]
 # Runs a SELECT over the tables that queries may read, and returns its rows; none where there is no such table.
 Answer = Callable[[str, _Parameters], list[dict[str, Any]]]
 
@@ -142,6 +144,25 @@ class LetterCounter:
             )
             for row in rows
         ]
+
+    def find_reasons(self, messages: Collection[_Message], start: datetime) -> dict[_Message, tuple[str, str]]:
+        """Return the code and the reason of those messages that became a dead letter since ``start``.
+
+        Raises:
+            WarehouseError, QueryError: the table can't be read.
+        """
+        parameters: _Parameters = {
+            "from": {"type": "TIMESTAMP", "value": render_moment(start)},
+            "message_ids": {"type": "ARRAY<STRING>", "value": sorted({message_id for _, message_id in messages})},
+        }
+        rows = self._answer(
+            "SELECT d.topic, d.message_id, d.error_code AS code, d.error_message AS reason\n"
+            f"FROM `{self._table}` AS d WHERE {_since('d')} AND d.message_id IN UNNEST(@message_ids)\n"
+            "QUALIFY ROW_NUMBER() OVER (PARTITION BY d.topic, d.message_id ORDER BY d.ingest_time DESC) = 1",
+            parameters,
+        )
+        found = {(row["topic"], row["message_id"]): (row["code"], row["reason"]) for row in rows}
+        return {message: found[message] for message in messages if message in found}
 
     def read_data(self, source: str, topic: str, message_id: str, start: datetime) -> bytes | None:
         """Return the payload of a dead letter that was written since the day of ``start``, else None.

@@ -1,6 +1,7 @@
 """What can be seen of backfills: states, lists, histories, logs, slices and what is missing."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -149,11 +150,23 @@ class BackfillReader(JobService[Backfill]):
     ) -> list[MissingMessage]:
         """Return selected messages that are not in the staging table, by row after ``after``.
 
+        Those that became dead letters of the pipeline have the reason.
+
         Raises:
             StagingUnknownError: nobody knows what landed.
+            WarehouseError, QueryError: a table can't be read.
         """
         job = self._read(backfill_id, principal)
-        return self._verifier.missing_messages(job, limit=limit, after=after)
+        found = self._verifier.missing_messages(job, limit=limit, after=after)
+        named = {(each.topic, each.message_id) for each in found if each.topic and each.message_id}
+        reasons: Mapping[tuple[str, str], tuple[str | None, str | None]] = (
+            self._letters.find_reasons(named, job.created_at) if named else {}
+        )
+        shown = []
+        for each in found:
+            code, reason = reasons.get((each.topic or "", each.message_id or ""), (None, None))
+            shown.append(replace(each, code=code, reason=reason))
+        return shown
 
     def count_letters(self, start: datetime, *, principal: Principal) -> list[LetterReason]:
         """Return the pipeline's dead letters since ``start`` by source, reason and path.

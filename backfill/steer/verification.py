@@ -42,12 +42,14 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class MissingMessage:
-    """A selected message that has not landed."""
+    """A selected message that has not landed, with the code and reason of the dead letter that it became."""
 
     row: int
     message_id: str | None
     topic: str | None
     publish_time: str | None
+    code: str | None = None
+    reason: str | None = None
 
 
 class Verifier:

@@ -312,6 +312,23 @@ def test_a_change_sends_what_is_to_change_and_nothing_else(refeed, monkeypatch):
             },
             "6                orders  x",
         ),
+        (
+            "missing",
+            {
+                "messages": [
+                    {
+                        "row": 6,
+                        "message_id": "m6",
+                        "topic": "orders",
+                        "publish_time": "x",
+                        "code": "not_json",
+                        "reason": "It is no JSON.",
+                    }
+                ],
+                "next_page_token": None,
+            },
+            "6    m6          orders  x          not_json     It is no JSON.",
+        ),
     ],
 )
 def test_what_became_of_it_is_listed(refeed, monkeypatch, command, page, shown):

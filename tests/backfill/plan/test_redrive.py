@@ -179,6 +179,15 @@ def test_what_has_become_a_row_is_repaired_and_not_sent_again_until_that_is_reve
     assert desk.selected(request, "reverted") == {"a", "b", "c"}
 
 
+def test_messages_that_became_dead_letters_since_a_time_have_their_latest_reason(desk: Desk) -> None:
+    fail(desk.lake, "a", "not_json", 2)
+    fail(desk.lake, "a", "wrong_type", 1)
+    fail(desk.lake, "b", "not_json", 1, topic="members")
+    fail(desk.lake, "old", "not_json", -30)
+    asked = {("orders", message_id) for message_id in ("a", "b", "old", "landed")}
+    assert desk.counter.find_reasons(asked, DAY) == {("orders", "a"): ("not_json", "not_json at 2")}
+
+
 def test_without_leave_to_read_staging_what_is_repaired_is_unknown(tmp_path: Path) -> None:
     desk = Desk(tmp_path, tables="")
     try:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from backfill.plan.redrive import LetterCounter
 from backfill.run.dead_letters import DeadLetterWriter
 from backfill.run.progress import Progress
 from backfill.run.selection import read_slice, write_selection
@@ -82,6 +83,28 @@ def test_what_has_not_landed_is_listed_and_sent_again(open_service, ended, publi
     assert [m.row for m in service.list_missing(job_id, principal=ANN, limit=1, after=1)] == [3]
     assert service.retry(job_id, principal=ANN, only="missing").state is JobState.PENDING
     assert folder_of(job_id).read_specification()["run"]["rows"] == [1, 3]
+
+
+def test_what_is_missing_has_the_reason_of_the_dead_letter_that_it_became(
+    open_service, ended, publish, staging, monkeypatch
+):
+    service = open_service(staging_of=lambda _topic: staging)
+    job_id = ended(JobState.SUCCEEDED, service)
+    publish(job_id, 3, 3)
+    staging.rows = {job_id: [0]}
+    created_at = service.get(job_id, principal=ANN).created_at
+
+    def find_reasons(self, messages, start):
+        assert start == created_at
+        assert {message_id for _, message_id in messages} == {"m1", "m2"}
+        return {message: ("not_json", "It is no JSON.") for message in messages if message[1] == "m1"}
+
+    monkeypatch.setattr(LetterCounter, "find_reasons", find_reasons)
+    missing = service.list_missing(job_id, principal=ANN)
+    assert [(each.row, each.code, each.reason) for each in missing] == [
+        (1, "not_json", "It is no JSON."),
+        (2, None, None),
+    ]
 
 
 def test_nothing_is_sent_again_when_nothing_is_missing(open_service, ended, publish, staging):
