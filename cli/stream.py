@@ -284,7 +284,8 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         "options",
         ", ".join(f"{key} {text}" for key, text in _option_texts(found)) or "the deployment's settings",
     )
-    yield "release", found["release"] or "the installed version"
+    installed = found.get("installed_version")
+    yield "release", found["release"] or f"{f'{installed}, ' if installed else ''}the installed version"
     launched_at, launched_by = render_minute(found["launched_at"]), found["launched_by"]
     yield "launched", f"{launched_at} UTC by {launched_by}, generation {found['generation']}"
     # The processes of a stream that has ended are gone, or look after others.
@@ -342,7 +343,11 @@ def _option_texts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _read(api: "RefeedApi", name: str) -> dict[str, Any]:
     """Return a stream with its updates and restores that have not ended."""
     jobs = api.jobs.list(page_size=50, stream=name, state=sorted(ACTIVE_STATES))["jobs"]
-    return {**api.read_stream(name), "jobs": jobs}
+    found = {**api.read_stream(name), "jobs": jobs}
+    if found["release"] is None and found["agent"] is not None:
+        agents = {each["host"]: each["installed_version"] for each in api.list_releases()["agents"]}
+        found["installed_version"] = agents.get(found["agent"]["host"])
+    return found
 
 
 def _list_lines(found: Mapping[str, Any]) -> Iterator[str]:

@@ -149,7 +149,7 @@ def test_a_bare_name_is_enough_to_look_at_the_only_object_of_that_name(
     def call(_: RefeedApi, method: str, path: str, **__: Any) -> dict[str, Any]:
         if path not in there and path != "/jobs":
             raise RequestRefusedError("There is none. (HTTP 404)", code="not_found", status=404)
-        return {"name": path.rpartition("/")[2], "kind": "Schedule", "jobs": []}
+        return {"name": path.rpartition("/")[2], "kind": "Schedule", "jobs": [], "release": "1"}
 
     monkeypatch.setattr(RefeedApi, "call", call)
     shown = refeed("describe", "pipeline-default", "--json")

@@ -151,13 +151,29 @@ def test_a_stream_names_its_generation_and_its_pending_messages() -> None:
     assert "launched 2026-01-02 03:04 UTC by ann, generation 2" in lines
     assert "wanted DRAINED" in lines
     assert not any("process" in line for line in lines), "the processes are gone, or look after others"
-    stream["state"] = "DRAINING"
+    assert "release the installed version" in lines
+    stream |= {"state": "DRAINING", "installed_version": "0.2.0"}
     lines = [" ".join(line.split()) for line in describe_stream(stream)]
+    assert "release 0.2.0, the installed version" in lines
     assert "wanted DRAINED, within 2 min 0 s" in lines
     assert "stream process 7 on vm" in lines
     assert "pending messages are kept until 2026-01-09 03:04 UTC" in lines
     assert "lag 12 s, backlog 1,234" in lines
     assert "rate 5.2 messages/s" in lines
+
+
+def test_a_stream_of_no_release_names_the_version_that_its_agent_has() -> None:
+    stream: dict[str, Any] = {"release": None, "agent": {"pid": 6, "host": "vm"}}
+    agents = [{"host": "other", "installed_version": "0.1.0"}, {"host": "vm", "installed_version": "0.2.0"}]
+    api: Any = SimpleNamespace(
+        jobs=SimpleNamespace(list=lambda **_: {"jobs": []}),
+        read_stream=lambda _: stream,
+        list_releases=lambda: {"agents": agents},
+    )
+    assert STREAM.read is not None
+    assert STREAM.read(api, "backup")["installed_version"] == "0.2.0"
+    stream["agent"] = None
+    assert "installed_version" not in STREAM.read(api, "backup")
 
 
 def test_a_stream_is_watched_until_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
