@@ -13,7 +13,7 @@ from jobs.store.waits import is_over
 from model.errors import RolloutRefusedError, StreamChangedError, StreamNotFoundError, StreamStateError
 from model.naming import did_you_mean
 from model.rollout_record import RolloutSide
-from model.stream_record import StreamRecord, is_stream_name
+from model.stream_record import StreamRecord
 
 
 def find_row(connection: Connection, name: str, *, for_update: bool = False) -> Row[Any] | None:
@@ -28,7 +28,8 @@ def get_record(connection: Connection, name: str, now: datetime, *, for_update: 
     Raises:
         StreamNotFoundError: there never was one.
     """
-    row = find_row(connection, name, for_update=for_update) if is_stream_name(name) else None
+    # No database looks for a NUL or an unpaired surrogate.
+    row = find_row(connection, name, for_update=for_update) if name.isprintable() else None
     if row is None:
         meant = did_you_mean(name, list(connection.scalars(sa.select(MANAGED_STREAMS.c.name))))
         raise StreamNotFoundError(f"No stream was ever launched as {name[:80]!r}.{meant}", name=name[:80])
