@@ -84,7 +84,8 @@ def publish(
 ) -> None:
     """Publish FILES to the registry. Running pipelines use the published files within seconds.
 
-    To add a source, add it to sources.yaml. This file has one source without a schema:
+    Each file replaces the registry's file with the same name. To add a source, add it to a copy of the registry's
+    sources.yaml. This file has one source without a schema:
     `sources: {orders: {topic: orders, schema: inferred}}`. Refeed infers its columns from the messages. With a
     descriptor set, write `message: shop.Order` in place of `schema: inferred`. If a source has a key, such as
     `key: id`, merges write its newest rows to a reporting table.
