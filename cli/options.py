@@ -10,11 +10,20 @@ from cli.terminal import Output
 _USUAL: Final = "2 wrong usage; 3 the API does not answer; 4 the API refused the call; 130 interrupted."
 EXIT_CODES: Final = f"Exit codes: 0 done; {_USUAL}"
 WATCH_EXIT_CODES: Final = f"Exit codes: 0 done; 1 the watched job FAILED or was CANCELLED; {_USUAL}"
+LOOK_EXIT_CODES: Final = (
+    f"Exit codes: 0 done; 1 the watched job FAILED, or was CANCELLED, REFUSED or ROLLED_BACK; {_USUAL}"
+)
+REVERT_EXIT_CODES: Final = (
+    f"Exit codes: 0 done; 1 the watched job FAILED or was CANCELLED, or the update was not reverted; {_USUAL}"
+)
 REPLAY_EXIT_CODES: Final = (
     f"Exit codes: 0 done; 1 nothing was selected, or the watched job FAILED or was CANCELLED; {_USUAL}"
 )
 WAIT_EXIT_CODES: Final = f"Exit codes: 0 done; 1 with --watch, the action failed or needs an approval; {_USUAL}"
-UPDATE_EXIT_CODES: Final = f"Exit codes: 0 done; 1 with --watch, the update failed or needs a person; {_USUAL}"
+UPDATE_EXIT_CODES: Final = (
+    "Exit codes: 0 done; 1 with --dry-run, the update may not begin, or with --watch, the update is not STABLE or "
+    f"needs an approval; {_USUAL}"
+)
 DEFAULT_TAIL_LINES: Final = 1000
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

@@ -111,7 +111,8 @@ def revert(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption
 
     The rows of a backfill are deleted from the target's staging table. If a merge has already read the rows, the
     command fails. An update that has not ended is rolled back. If the update has ended, a new update returns the
-    stream to its earlier release and options.
+    stream to its earlier release and options. With --watch, the command waits for the end of
+    the update, and exits with 0 only if it is ROLLED_BACK, or if the new update is STABLE.
     """
     with open_api() as api:
         kind, object_id = KINDS.find(api, name, "revert")

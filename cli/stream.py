@@ -103,14 +103,22 @@ def launch(
     idempotency_key: Annotated[
         str | None, typer.Option(help="Repeated calls with the same key launch only one stream.")
     ] = None,
-    watch: WatchOption = False,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            "-w",
+            help="Wait until the stream is RUNNING or WAITING or has ended. After two minutes, the command fails.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
     """Launch a stream under a new name, launch a drained or cancelled stream again, or launch template/NAME.
 
-    If you launch a stream again without options, it keeps its earlier options. An agent starts the stream. If the
-    stream dies, the agent restarts it. 'refeed up' includes an agent.
+    If you launch a stream again with its name alone, it keeps its earlier release and options. If you give an
+    option, also give --kind: the stream then has only the options that you give. An agent starts the stream. If
+    the stream dies, the agent restarts it. 'refeed up' includes an agent.
     """
     options = read_given(_Launch, given)
     if name.startswith("template/"):

@@ -18,7 +18,7 @@ _PARTS: Final = re.compile(
     r"|(?<![\w./])(?:(?:project[.])?dataset[.]table(?:[.]column)?|sources[.]yaml|requirements[.]lock|KEY=VALUE)\b"
     r"|(?<![\w./<=-])_?[A-Za-z][a-z0-9]*(?:_[a-z0-9]+)+(?:=\w+)?\b(?![./<>]\w)|\b_PARTITION(?:TIME|DATE)\b"
     r"|\b(?:PENDING|RUNNING|PAUSED|CANCELL(?:ING|ED)|SUCCEEDED|FAILED|COMPLETED|STABLE|INCONCLUSIVE|WATCHING|WAITING"
-    r"|APPROVED|EXPIRED|DRAINING|NOT_REPORTING|LATEST|TRIM_HORIZON)\b"
+    r"|REFUSED|ROLLED_BACK|APPROVED|EXPIRED|DRAINING|NOT_REPORTING|LATEST|TRIM_HORIZON)\b"
     r"|(?:^|(?<=[.] ))[a-z_]+(?=: [a-zA-Z0-9]))|(?P<escape>[<*|\\])"
 )
 
