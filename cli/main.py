@@ -50,15 +50,7 @@ from cli import (
 )
 from cli.demo import command as demo
 from cli.invocation import HOME_HELP, HomeGroup, unwritable_home, use_home
-from cli.options import (
-    EXIT_CODES,
-    LOOK_EXIT_CODES,
-    REPLAY_EXIT_CODES,
-    REVERT_EXIT_CODES,
-    UPDATE_EXIT_CODES,
-    WAIT_EXIT_CODES,
-    WATCH_EXIT_CODES,
-)
+from cli.options import EXIT_CODES, REPLAY_EXIT_CODES, UPDATE_EXIT_CODES, WAIT_EXIT_CODES, WATCH_EXIT_CODES
 from cli.terminal import ExitCode, err, exit_code_of, open_closed_streams, out, print_error, print_problem
 from model.errors import InputError, OutputUnwritableError, RefeedError, StorageFullError
 from model.process import raise_file_limit
@@ -137,7 +129,7 @@ _add(_LOOK, "status", status.status, status.EXIT_CODES)
 _add(_LOOK, "inbox", status.inbox)
 _add(_LOOK, "get", look.get)
 _add(_LOOK, "describe", look.describe)
-_add(_LOOK, "watch", look.watch, LOOK_EXIT_CODES)
+_add(_LOOK, "watch", look.watch, WATCH_EXIT_CODES)
 _add(_LOOK, "logs", look.logs)
 _add(_LOOK, "figures", look.figures)
 _add(_LOOK, "events", status.events)
@@ -146,7 +138,7 @@ _add(_STEER, "resume", steer.resume, WATCH_EXIT_CODES)
 _add(_STEER, "cancel", steer.cancel, WATCH_EXIT_CODES)
 _add(_STEER, "retry", steer.retry, WATCH_EXIT_CODES)
 _add(_STEER, "rerun", steer.rerun, WATCH_EXIT_CODES)
-_add(_STEER, "revert", steer.revert, REVERT_EXIT_CODES)
+_add(_STEER, "revert", steer.revert, WATCH_EXIT_CODES)
 _add(_STEER, "approve", steer.approve, WATCH_EXIT_CODES)
 _add(_STEER, "reject", steer.reject)
 _add(_STEER, "set", steer.set_)

@@ -9,13 +9,7 @@ from cli.terminal import Output
 
 _USUAL: Final = "2 wrong usage; 3 the API does not answer; 4 the API refused the call; 130 interrupted."
 EXIT_CODES: Final = f"Exit codes: 0 done; {_USUAL}"
-WATCH_EXIT_CODES: Final = f"Exit codes: 0 done; 1 the watched job FAILED or was CANCELLED; {_USUAL}"
-LOOK_EXIT_CODES: Final = (
-    f"Exit codes: 0 done; 1 the watched job FAILED, or was CANCELLED, REFUSED or ROLLED_BACK; {_USUAL}"
-)
-REVERT_EXIT_CODES: Final = (
-    f"Exit codes: 0 done; 1 the watched job FAILED or was CANCELLED, or the update was not reverted; {_USUAL}"
-)
+WATCH_EXIT_CODES: Final = f"Exit codes: 0 done; 1 the watched job did not end well, such as FAILED; {_USUAL}"
 REPLAY_EXIT_CODES: Final = (
     f"Exit codes: 0 done; 1 nothing was selected, or the watched job FAILED or was CANCELLED; {_USUAL}"
 )
