@@ -105,7 +105,7 @@ def hold_create(connection: Connection, idempotency: Idempotency, actor: str, un
 
 
 def release_create(connection: Connection, idempotency: Idempotency, actor: str) -> None:
-    """Let go of a key, whoever holds it."""
+    """Free a key, even if another create holds it."""
     connection.execute(SHORT_LIVED.delete().where(_is(_CREATE, scoped_key(idempotency, actor))))
 
 
