@@ -11,7 +11,7 @@ from jobs.store.database import Database
 from jobs.store.events import append_event
 from jobs.store.job_rows import JOB_RECORDS
 from jobs.store.records import Job
-from jobs.store.tables import JOBS, WEBHOOKS
+from jobs.store.tables import JOBS, REPORTS
 from jobs.store.waits import has_passed
 from model.event import HistoryEventType
 
@@ -21,6 +21,7 @@ _FIRST_WAIT_SECONDS: Final = 10.0
 _LONGEST_WAIT_SECONDS: Final = 3600.0
 # What was published is verified again until two days after its end, and waits for less than that.
 _LONGEST_VERIFY: Final = timedelta(days=2)
+_WEBHOOK: Final = "webhook"
 
 
 class WebhookOutbox:
@@ -31,14 +32,14 @@ class WebhookOutbox:
     def open_webhook(self, digest: str) -> datetime:
         """Return since when the webhook with this digest of its URL is told of news: from now on, if it is new."""
         with self._database.write("webhooks") as connection:
-            found: datetime | None = connection.scalar(
-                sa.select(WEBHOOKS.c.since).where(WEBHOOKS.c.digest == digest)
-            )
+            key = {"kind": _WEBHOOK, "name": digest, "instance": ""}
+            query = sa.select(REPORTS.c.reported_at).filter_by(**key)
+            found: datetime | None = connection.scalar(query)
             now = datetime.now(UTC)
             if found is not None:
                 # A clock that was ahead would have nothing told for years.
                 return min(found, now)
-            connection.execute(WEBHOOKS.insert().values(digest=digest, since=now))
+            connection.execute(REPORTS.insert().values(**key, reported_at=now, report={}))
             return now
 
     def list_unnotified(

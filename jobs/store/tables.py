@@ -23,7 +23,7 @@ from model.stream_record import StreamRecord
 from model.stream_snapshot import SnapshotRecord
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0034"
+SCHEMA_REVISION: Final = "0035"
 
 METADATA: Final = sa.MetaData()
 
@@ -123,14 +123,6 @@ JOBS: Final = _table(
     sa.Index("jobs_by_subject", "subject", "id"),
 )
 
-# Webhooks by the SHA-256 of their URL, which may hold a secret, and since when each is told of news.
-WEBHOOKS: Final = sa.Table(
-    "webhooks",
-    METADATA,
-    sa.Column("digest", TEXT, primary_key=True),
-    sa.Column("since", Moment, nullable=False),
-)
-
 # The histories of all objects.
 EVENTS: Final = _table(
     "events",
@@ -165,7 +157,8 @@ AUDIT: Final = _table(
     sa.Column("number", NUMBER, primary_key=True, autoincrement=True),
 )
 
-# The last report of each agent, and of each stream by the instance of the home that runs it.
+# The last report of each agent, and of each stream by the instance of the home that runs it. Of a webhook it is
+# the first start, by the SHA-256 of its URL, which may hold a secret.
 REPORTS: Final = sa.Table(
     "reports",
     METADATA,

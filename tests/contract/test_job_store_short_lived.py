@@ -1,4 +1,4 @@
-"""Plans, sessions and reports of an earlier Refeed go on in their tables of today."""
+"""Plans, sessions, reports and webhooks of an earlier Refeed go on in their tables of today."""
 
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -35,6 +35,7 @@ def test_what_was_short_lived_goes_on(empty: str) -> None:
         insert(connection, "used_sign_ins", digest="used", expires_at=LIFE["expires_at"])
         insert(connection, "creates", key="ann\nkey", fingerprint="f", attempt="first", held_until=soon)
         insert(connection, "streams", name="backup", reported_at=now.isoformat(), **stream)
+        insert(connection, "webhooks", digest="hook", since=AT)
         insert(connection, "stream_agents", agent="a|1", reported_at=now.isoformat(), **agent)
     engine.dispose()
     with closing(open_store(empty)) as store:
@@ -52,5 +53,6 @@ def test_what_was_short_lived_goes_on(empty: str) -> None:
             store.begin_create("backfill", Idempotency("key", "f", "second"), actor="ann")
         [report] = store.list_stream_reports()
         assert report.report == StreamReport("backup", "i", "mars", 7, "running", stream["status"])
+        assert store.open_webhook("hook") == FIRST, "what it was not told since then is still due"
         [told] = store.list_agent_reports()
         assert told.report == AgentReport("a|1", "mars", "/home", "0.1.0", [{"name": "0.2.0"}])

@@ -15,15 +15,15 @@ from jobs.store.tables import (
     JOBS,
     KEYS,
     MANAGED_STREAMS,
+    REPORTS,
     SHORT_LIVED,
-    WEBHOOKS,
 )
 from model.errors import JobStateError, RefeedError
 from model.event import HistoryEvent
 from tests.worlds.job_store_model import JobStoreModel
 from tests.years.clock import Clock
 
-_TABLES: Final = (EVENTS, JOBS, SHORT_LIVED, WEBHOOKS, MANAGED_STREAMS, AUDIT, KEYS)
+_TABLES: Final = (EVENTS, JOBS, SHORT_LIVED, REPORTS, MANAGED_STREAMS, AUDIT, KEYS)
 NOON: Final = datetime(2026, 3, 2, 12, tzinfo=UTC)
 KINDS: Final = ("backfill", "merge")
 PEOPLE: Final = ("a", "b", "c")
