@@ -127,7 +127,7 @@ class StreamRollouts:
         if is_uploaded:
             (self.yard.uploads / f"{name}.yaml").write_text(content)
         else:
-            stream.call("put", f"/manifests/{name}", f"takes {name}", content=content)
+            stream.call("post", "/manifests:apply", f"takes {name}", content=content)
         found: list[StreamUpdate] = []
 
         def is_begun() -> bool:

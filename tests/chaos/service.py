@@ -84,8 +84,11 @@ class Service:
             try:
                 return act()
             except errors as exc:
-                if time.monotonic() > deadline or self._over.wait(_POLL_SECONDS):
-                    text = exc.response.text if isinstance(exc, httpx.HTTPStatusError) else str(exc)
+                answer = exc.response if isinstance(exc, httpx.HTTPStatusError) else None
+                # An operation that the API no longer has is no fault that passes.
+                is_gone = answer is not None and answer.status_code == httpx.codes.METHOD_NOT_ALLOWED
+                if is_gone or time.monotonic() > deadline or self._over.wait(_POLL_SECONDS):
+                    text = str(exc) if answer is None else answer.text
                     raise StuckError(f"not {what}: {text}; {self._yard.api.last_words()}") from exc
                 self._yard.api.ensure(**environment)
 
