@@ -3,13 +3,14 @@
 import asyncio
 import json
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import structlog
 
+from collector.batch import Event, make_event, sort_events, split_payload
 from collector.cors import METHODS, answer_preflight, cors_headers
 from collector.delivery import Delivery, TopicDirectory, TopicState
 from collector.door import Door, check_signature
@@ -17,7 +18,6 @@ from collector.event import (
     caller_attributes,
     check_room,
     fact_attributes,
-    new_identity,
     own_attributes,
     parameter_payload,
 )
@@ -30,9 +30,7 @@ from collector.request import CallerGoneError, CollectorRequest
 from collector.settings import ROUTES, CollectorSettings, TopicSection
 from collector.sns import MAX_SNS_BODY_BYTES, SnsRoute
 from connectors.pubsub.encoding import encode_attributes
-from connectors.pubsub.sending import encode_message
 from model.errors import (
-    BodyTooLargeError,
     PubSubError,
     RefeedError,
     RequestInvalidError,
@@ -42,7 +40,7 @@ from model.errors import (
     TopicUnreadError,
     UnauthenticatedError,
 )
-from model.message import MAX_ATTRIBUTE_VALUE_BYTES, MAX_MESSAGE_BYTES
+from model.message import MAX_ATTRIBUTE_VALUE_BYTES
 from model.origin import has_valid_hosts
 
 _LOG: Final = structlog.get_logger()
@@ -59,19 +57,6 @@ _LINES: Final = frozenset(
 _SHARED_HEADERS: Final = (b"content-type", b"user-agent", b"referer")
 _MAX_SHARED: Final = 256
 _MAX_QUERY_PARAMETERS: Final = 1_000
-# What stands before an event's own id and time: both have one length.
-_UUID_HEAD: Final = encode_attributes([("uuid", "0" * 36)])[:-36]
-_TIMESTAMP_HEAD: Final = encode_attributes([("timestamp", "0" * 27)])[:-27]
-# The topic's name in the request stands before the message and takes of its room.
-_REQUEST_HEAD_BYTES: Final = 1_000
-
-
-class Event(NamedTuple):
-    """An event that may go out: its encoded message, and the id and time of its answer."""
-
-    uuid: str
-    timestamp: str
-    message: bytes
 
 
 class Collector:
@@ -288,7 +273,7 @@ class Collector:
             attributes |= notice.attributes
             check_room(attributes)
             shared = _encode(tuple(attributes.items()))
-            events, faults = _sort(_split(notice.data, section), shared, notice.event_uuid)
+            events, faults = sort_events(split_payload(notice.data, section), shared, notice.event_uuid)
             outcomes = await self._deliver(topic, list(events.values()))
         errors = [*faults.values(), *(error for error in outcomes if error is not None)]
         if errors:
@@ -377,7 +362,7 @@ class Collector:
 
     async def _take_many(self, topic: str, items: Iterator[BatchItem], shared: bytes) -> Answer:
         """Take the events of a batch and answer for each; one that is refused keeps back no other."""
-        events, faults = _sort(items, shared)
+        events, faults = sort_events(items, shared)
         outcomes = await self._deliver(topic, list(events.values()))
         faults |= {at: error for at, error in zip(events, outcomes, strict=True) if error is not None}
         taken = self._delivery.status
@@ -398,61 +383,6 @@ class Collector:
         taken = [event for event, error in zip(events, outcomes, strict=True) if error is None]
         self._figures.count_events(topic, len(taken), sum(len(event.message) for event in taken))
         return outcomes
-
-
-def _split(data: bytes, section: TopicSection) -> Iterator[BatchItem]:
-    """Return the events of one payload, as its topic's section has it.
-
-    Raises:
-        RequestInvalidError: it is no JSON, and the topic takes nothing else.
-    """
-    if section.format == "json":
-        if section.arrays == "batch" and is_array(data):
-            return split_array(data)
-        check_json(data)
-    return iter([BatchItem(data)])
-
-
-def _sort(
-    items: Iterator[BatchItem], shared: bytes, name_event: Callable[[int], str] | None = None
-) -> tuple[dict[int, Event], dict[int, RefeedError]]:
-    """Return the events of a batch that may go out and why the others may not, each by its place.
-
-    Raises:
-        BodyTooLargeError: there are too many.
-        RequestInvalidError: there are none.
-    """
-    faults: dict[int, RefeedError] = {}
-    events: dict[int, Event] = {}
-    for at, item in enumerate(items):
-        try:
-            if item.fault is not None:
-                faults[at] = item.fault
-            else:
-                events[at] = make_event(item.data, shared, name_event(at) if name_event else None)
-        except BodyTooLargeError as error:
-            faults[at] = error
-    if not faults and not events:
-        raise RequestInvalidError.of("batch_empty", "The batch has no event.")
-    return events, faults
-
-
-def make_event(data: bytes, shared: bytes, event_uuid: str | None = None) -> Event:
-    """Return an event with the current time and a new id, unless it has one.
-
-    Raises:
-        BodyTooLargeError: Pub/Sub takes no message of this size.
-    """
-    identity = new_identity()
-    if event_uuid is not None:
-        identity = identity._replace(uuid=event_uuid)
-    own = b"".join((_UUID_HEAD, identity.uuid.encode(), _TIMESTAMP_HEAD, identity.timestamp.encode()))
-    message = encode_message(data, shared + own)
-    if len(message) > MAX_MESSAGE_BYTES - _REQUEST_HEAD_BYTES:
-        raise BodyTooLargeError(
-            f"With its attributes, the event has {len(message)} bytes. Pub/Sub accepts at most 10 MB."
-        )
-    return Event(identity.uuid, identity.timestamp, message)
 
 
 @lru_cache(maxsize=256)

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from collector.http import make_event
+from collector.batch import make_event
 from collector.queue import QueueDelivery
 from connectors.pubsub.client import PubSub
 

@@ -8,8 +8,8 @@ import pytest
 
 from cli.processes import free_port
 from collector import delivery
+from collector.batch import make_event
 from collector.delivery import DirectDelivery, TopicDirectory, TopicState
-from collector.http import make_event
 from connectors.pubsub import sending
 from connectors.pubsub.client import PubSub
 from model.errors import PubSubUnavailableError
