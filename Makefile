@@ -90,7 +90,7 @@ oracle: $(STAMPS)/oracle  ## Compare the lake's answers with those of Google's e
 
 chaos: $(STAMPS)/dev  ## Kill, stop and starve the whole system under load, then compare every message (SEED=1 RUNS=1)
 	@$(BIN)/python -m tests.chaos.run --seed $(or $(SEED),1) --runs $(or $(RUNS),1) --kills $(or $(KILLS),40) \
-	  --warehouse $(or $(WAREHOUSE),both) --agents $(or $(AGENTS),after)
+	  --warehouse $(or $(WAREHOUSE),both) --agents $(or $(AGENTS),after) $(if $(BUCKET),--bucket $(BUCKET))
 
 soak: $(STAMPS)/dev  ## Run the whole system under steady load and watch its memory (MINUTES=30)
 	@$(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),30)

@@ -14,6 +14,7 @@ import pytest
 from tests.api.test_openapi import NOW, write_archive
 from tests.document import openapi_document
 from tests.npm import install_packages
+from tests.worlds.pypi import install
 
 pytestmark = pytest.mark.cloud
 
@@ -68,11 +69,7 @@ def test_the_document_breaks_no_rule_of_redocly_s(document: Path) -> None:
 def test_a_generated_client_plans_creates_follows_and_cancels(
     document: Path, start_api: Callable[..., Any], tmp_path: Path
 ) -> None:
-    packages = Path(sys.prefix) / "share" / "refeed-tests" / GENERATOR.replace("==", "-")
-    if not (packages / "openapi_python_client").exists():
-        done = run(sys.executable, "-m", "pip", "install", "--quiet", "--target", packages, GENERATOR)
-        if done.returncode:
-            pytest.skip(f"PyPI is out of reach: {done.stderr.strip().splitlines()[-1]}")
+    packages = install(GENERATOR)
     (tmp_path / "configuration.yaml").write_text(CONFIGURATION)
     client = tmp_path / "refeed_api"
     options = ["--path", document, "--output-path", client, "--meta", "none", "--fail-on-warning"]

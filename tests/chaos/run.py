@@ -43,9 +43,11 @@ from tests.chaos.schedule import Schedule, draw, draw_under_agents, parts_of, pl
 from tests.chaos.tables import TablesLane
 from tests.chaos.yard import ChaosYard
 from tests.standin.fixture import run_standin
+from tests.worlds.bucket import unkind_lake
 
 WAREHOUSES: Final = ("lake", "bigquery")
 AGENTS: Final = ("after", "only", "never")
+BUCKETS: Final = ("s3", "gs")
 _LANES: Final[dict[str, type[Lane]]] = {
     "backup": StreamLane,
     "pipeline": StreamLane,
@@ -55,6 +57,8 @@ _LANES: Final[dict[str, type[Lane]]] = {
     "server": ServerLane,
     "warehouse": WarehouseLane,
 }
+# What each request to a bucket takes.
+_DELAY_SECONDS: Final = 0.03
 _DRAIN_SECONDS: Final = 400.0
 _MERGE_SECONDS: Final = 240.0
 _SUPERVISE_SECONDS: Final = 0.5
@@ -254,11 +258,13 @@ def run_chaos(
     folder: Path | None = None,
     plan: Schedule | None = None,
     agents: str = "after",
+    bucket: str | None = None,
 ) -> Tally:
     """Run every seed on every warehouse and return what they came to; the home of a run that is not clean is kept.
 
     ``plan`` is run instead of what a seed draws. ``agents`` is one of :data:`AGENTS`: each seed ends with a run
-    under agents, is nothing but that, or has none.
+    under agents, is nothing but that, or has none. With a ``bucket`` of :data:`BUCKETS` the lake is in one, whose
+    every request takes 30 ms, and which loses, cuts or refuses some.
     """
     tally = Tally(warehouses)
     begun = time.monotonic()
@@ -277,7 +283,7 @@ def run_chaos(
             def say_so(text: str, where: str = name) -> None:
                 say(f"{time.monotonic() - begun:5.0f} s, {where}: {text}")
 
-            if not _run_one(schedule, warehouse, tally, say_so, folder):
+            if not _run_one(schedule, warehouse, tally, say_so, folder=folder, bucket=bucket):
                 say(str(schedule))
             # A call that is ended before its last run has said what it came to.
             say_so(f"so far {json.dumps(tally.as_json())}")
@@ -285,14 +291,20 @@ def run_chaos(
 
 
 def _run_one(
-    schedule: Schedule, warehouse: str, tally: Tally, say: Callable[[str], object], folder: Path | None
+    schedule: Schedule,
+    warehouse: str,
+    tally: Tally,
+    say: Callable[[str], object],
+    *,
+    folder: Path | None,
+    bucket: str | None,
 ) -> bool:
     """Add one run to ``tally`` and say whether it was clean."""
     home = Path(tempfile.mkdtemp(prefix=f"refeed-chaos-{schedule.seed}-", dir=folder))
     over = threading.Event()
     differences: list[Difference] = []
     problem = ""
-    with _open_yard(home, over, warehouse, has_agents=schedule.has_agents) as yard:
+    with _open_yard(home, over, warehouse, bucket, has_agents=schedule.has_agents) as yard:
         run = Run(schedule, yard, over, say)
         try:
             run.run()
@@ -323,10 +335,14 @@ def _run_one(
 
 
 @contextmanager
-def _open_yard(home: Path, over: threading.Event, warehouse: str, *, has_agents: bool) -> Iterator[ChaosYard]:
+def _open_yard(
+    home: Path, over: threading.Event, warehouse: str, bucket: str | None, *, has_agents: bool
+) -> Iterator[ChaosYard]:
     with ExitStack() as stack:
+        is_remote = bucket is not None and warehouse == "lake"
+        lake = stack.enter_context(unkind_lake(bucket, home, delay_seconds=_DELAY_SECONDS)) if is_remote else None
         standin = stack.enter_context(run_standin(home / "standin")) if warehouse == "bigquery" else None
-        yard = ChaosYard(home, over, standin, has_agents=has_agents)
+        yard = ChaosYard(home, over, standin, lake=lake, has_agents=has_agents)
         stack.callback(yard.close)
         yard.open()
         yield yard
@@ -339,6 +355,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--kills", type=int, default=_KILLS, help="kills a run and warehouse")
     parser.add_argument("--warehouse", choices=[*WAREHOUSES, "both"], default="both")
+    parser.add_argument("--bucket", choices=BUCKETS, help="where the lake is, if not on this machine's disk")
     parser.add_argument("--agents", choices=AGENTS, default="after", help="the runs under agents")
     asked = parser.parse_args()
     # A run that is ended leaves no process behind, and no disk.
@@ -349,6 +366,7 @@ def main() -> int:
         lambda text: sys.stderr.write(f"{text}\n"),
         warehouses=WAREHOUSES if asked.warehouse == "both" else (asked.warehouse,),
         agents=asked.agents,
+        bucket=asked.bucket,
     )
     for warehouse in tally.warehouses:
         for part in _LANES:

@@ -71,11 +71,18 @@ def _entity(row: Mapping[str, Any]) -> Entity:
 class ChaosYard:
     """A home, its processes, and what is in its tables; with a stand-in its tables are in BigQuery.
 
+    ``lake`` is in a bucket that this process's environment leads to; without it the lake is in the home.
     ``has_agents`` makes its streams records, for two agents with a home each, and lets a seek take effect late.
     """
 
     def __init__(
-        self, home: Path, over: threading.Event, standin: StandIn | None = None, *, has_agents: bool = False
+        self,
+        home: Path,
+        over: threading.Event,
+        standin: StandIn | None = None,
+        *,
+        lake: str | None = None,
+        has_agents: bool = False,
     ) -> None:
         self.home = home
         self.over = over
@@ -99,6 +106,7 @@ class ChaosYard:
             "REFEED_PIPELINE_BATCH_SECONDS": "0.5",
             "REFEED_RATE_LIMIT_PER_MINUTE": "100000",
             **({"REFEED_MANIFESTS": str(home / "manifests")} if has_agents else {}),
+            **({} if lake is None else {"REFEED_LAKE": lake}),
             **warehouse,
         }
         self.settings = read_settings(self.environment)

@@ -13,6 +13,7 @@ import pytest
 from rollout.child import Children
 from tests.acceptance.test_backfill_bigquery import QUERY, ROWS, BigQueryHouse
 from tests.standin.fixture import StandIn, standin
+from tests.worlds.pypi import install
 
 __all__ = ["standin"]
 
@@ -43,14 +44,8 @@ print(len(names))
 
 @pytest.fixture(scope="module")
 def spark35() -> Path:
-    """A folder with PySpark 3.5, installed from PyPI once an environment."""
-    folder = Path(sys.prefix) / "share" / "refeed-tests" / "pyspark-3.5"
-    if not (folder / "pyspark" / "version.py").exists():
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
-        done = subprocess.run([*command, _SPARK, _PY4J], capture_output=True, text=True, timeout=600, check=False)
-        if done.returncode != 0:
-            pytest.skip(f"PyPI is out of reach: {done.stderr.strip().splitlines()[-1]}")
-    return folder
+    """A folder with PySpark 3.5."""
+    return install(_SPARK, _PY4J, options=("--no-deps",))
 
 
 @pytest.fixture

@@ -4,13 +4,12 @@ import os
 import re
 import select
 import socket
-import subprocess
 import sys
 import threading
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from email.utils import format_datetime, parsedate_to_datetime
@@ -27,6 +26,7 @@ import pytest
 from cli.processes import free_port, is_listening
 from rollout.child import Child, Children
 from tests.standin.gcs_server import settings_at_gcs
+from tests.worlds.pypi import install
 
 # The schemes of buckets, for fixtures with a parameter.
 SCHEMES = ["gs", pytest.param("s3", marks=pytest.mark.cloud)]
@@ -40,19 +40,13 @@ _LATE_SECONDS = 0.3
 @contextmanager
 def moto_server(folder: Path) -> Iterator[str]:
     """Run moto's server, installed from PyPI once an environment, and yield its URL; its log is in ``folder``."""
-    packages = Path(sys.prefix) / "share" / "refeed-tests" / _MOTO.replace("==", "-")
-    if not (packages / "flask_cors" / "__init__.py").exists():
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(packages)]
-        wanted = [_MOTO, "flask", "flask-cors"]
-        done = subprocess.run([*command, *wanted], capture_output=True, text=True, timeout=170, check=False)
-        if done.returncode != 0:
-            pytest.skip(f"PyPI is out of reach: {done.stderr.strip().splitlines()[-1]}")
-    with _serving("moto.server", folder, PYTHONPATH=str(packages)) as url:
+    packages = install(_MOTO, "flask", "flask-cors")
+    with serving("moto.server", folder, PYTHONPATH=str(packages)) as url:
         yield url
 
 
 @contextmanager
-def _serving(module: str, folder: Path, *arguments: str, **environment: str) -> Iterator[str]:
+def serving(module: str, folder: Path, *arguments: str, **environment: str) -> Iterator[str]:
     """Run a server in a process of its own: delta-rs may wait for an answer and let no thread of Python run."""
     port = free_port()
     command = [sys.executable, "-m", module, "--host", "127.0.0.1", "--port", str(port), *arguments]
@@ -105,7 +99,8 @@ class Proxy:
     """Counts what passes, in the order of its beginning, as ``METHOD path``, with nothing quoted.
 
     With ``mishaps``, one request of 20 meets a fault by chance. The bucket ignores the conditions of requests that
-    ``ignored`` names, as Amazon's headers. Its clock is ahead of this machine's by ``clock_ahead_seconds``.
+    ``ignored`` names, as Amazon's headers. Its clock is ahead of this machine's by ``clock_ahead_seconds``. Each
+    request waits for ``delay_seconds``.
     """
 
     upstream: str
@@ -116,6 +111,7 @@ class Proxy:
     clock_ahead_seconds: float = 0
     mishaps: Random | None = None
     last_at: float = 0
+    delay_seconds: float = 0
 
     def forget(self) -> None:
         """Empty the list of requests, after a short time without any.
@@ -190,8 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         kind = self.proxy.fault_of(self.command, self.path)
         body = self._body()
-        if kind == "late":
-            threading.Event().wait(_LATE_SECONDS)
+        threading.Event().wait(self.proxy.delay_seconds + (_LATE_SECONDS if kind == "late" else 0))
         if kind is not None and kind[:1].isdigit():
             status, _, answer_text = kind.partition(" ")
             self._answer(int(status), {}, answer_text.encode())
@@ -284,7 +279,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def gs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of the stand-in for Cloud Storage in a process of its own, one for all tests of the session."""
-    with _serving("tests.standin.gcs_server", tmp_path_factory.mktemp("gcs")) as url:
+    with serving("tests.standin.gcs_server", tmp_path_factory.mktemp("gcs")) as url:
         yield url
 
 
@@ -311,15 +306,32 @@ def bucket_lake_of(scheme: str, request: pytest.FixtureRequest) -> Iterator[str]
 @pytest.fixture(scope="session")
 def unkind_s3_server(s3_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a proxy before ``s3_server`` that loses, cuts, delays or refuses one request of 20."""
-    with _serving("tests.worlds.bucket", tmp_path_factory.mktemp("unkind"), "--upstream", s3_server) as url:
+    with serving("tests.worlds.bucket", tmp_path_factory.mktemp("unkind"), "--upstream", s3_server) as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def unkind_gs_server(gs_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a proxy before ``gs_server`` that loses, cuts, delays or refuses one request of 20."""
-    with _serving("tests.worlds.bucket", tmp_path_factory.mktemp("unkind"), "--upstream", gs_server) as url:
+    with serving("tests.worlds.bucket", tmp_path_factory.mktemp("unkind"), "--upstream", gs_server) as url:
         yield url
+
+
+@contextmanager
+def unkind_lake(scheme: str, folder: Path, *, delay_seconds: float) -> Iterator[str]:
+    """Give the URI of a lake in a bucket that processes of this one's environment reach by an unkind proxy.
+
+    Each request waits for ``delay_seconds``, and one of 20 is lost, cut, late or refused.
+    """
+    with ExitStack() as stack:
+        if scheme == "s3":
+            server = stack.enter_context(moto_server(folder))
+        else:
+            server = stack.enter_context(serving("tests.standin.gcs_server", folder))
+        arguments = ("--upstream", server, "--delay-seconds", str(delay_seconds))
+        url = stack.enter_context(serving("tests.worlds.bucket", folder, *arguments))
+        stack.enter_context(at_bucket(url))
+        yield make_lake(server, scheme)
 
 
 @pytest.fixture(params=SCHEMES)
@@ -346,7 +358,8 @@ if __name__ == "__main__":
     given = ArgumentParser()
     for name in ("host", "port", "upstream"):
         given.add_argument(f"--{name}", required=True)
+    given.add_argument("--delay-seconds", type=float, default=0.0)
     where = given.parse_args()
-    unkind = Proxy(where.upstream.removeprefix("http://"), mishaps=Random(13))
+    unkind = Proxy(where.upstream.removeprefix("http://"), mishaps=Random(13), delay_seconds=where.delay_seconds)
     handler = type("Handler", (_Handler,), {"proxy": unkind})
     ThreadingHTTPServer((where.host, int(where.port)), handler).serve_forever()
