@@ -9,7 +9,7 @@ from api.answers import INVALID, Caller, QuickCalls, Service, problems
 from api.schemas import CodedMessage
 from api.schemas_backfills import TimeWindow
 from backfill.plan.create import BackfillCreate
-from sql.parameters import QueryParameter
+from model.query_parameter import QueryParameter
 
 router: Final = APIRouter(tags=["queries"])
 # Above the gate's own bound, whose finding is clearer.

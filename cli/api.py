@@ -11,8 +11,8 @@ from cli.running import RunningUp, record_of
 from cli.terminal import Found, print_found
 from connectors.gcp_kms.decrypt import decrypt
 from model.errors import SettingsError
+from model.home import find_home
 from model.secret import is_reference, read_secret
-from model.settings import find_home
 
 if TYPE_CHECKING:
     from client.api import RefeedApi

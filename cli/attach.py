@@ -12,10 +12,10 @@ from cli.parameters import parse_label
 from cli.terminal import confirm, err, out, print_found, print_json
 from model.errors import InputError, TopicNotFoundError
 from model.message import backup_subscription_id, parse_resource_id, replay_filter, replay_token
-from model.settings import Settings
 
 if TYPE_CHECKING:
     from inventory.backups import AttachedTopic
+    from model.settings import Settings
 
 TopicsArgument = Annotated[list[str] | None, typer.Argument(metavar="TOPIC", help="Ids of topics.")]
 LabelOption = Annotated[
@@ -82,7 +82,7 @@ def attach(
 
 
 def attach_topics(
-    settings: Settings, topics: Sequence[str], *, exactly_once: bool = False, update: bool = False
+    settings: "Settings", topics: Sequence[str], *, exactly_once: bool = False, update: bool = False
 ) -> Iterator["AttachedTopic"]:
     """Attach ``topics`` one by one and yield their backup subscriptions.
 
@@ -137,7 +137,7 @@ def detach(
     )
 
 
-def _chosen_topics(settings: Settings, topics: Sequence[str] | None, label: str | None) -> list[str]:
+def _chosen_topics(settings: "Settings", topics: Sequence[str] | None, label: str | None) -> list[str]:
 
     if label is None:
         if not topics:

@@ -10,7 +10,7 @@ import typer
 
 from backfill.plan.request import BackfillRequest
 from cli.api import open_api, print_answer
-from cli.backfill_topic import TOPIC, TopicGroup, replay_topic
+from cli.backfill_topic import TOPIC, ExactOption, TopicGroup, replay_topic
 from cli.backfill_view import plan_lines
 from cli.completion import complete_object
 from cli.flags import read_given, takes_fields
@@ -85,10 +85,7 @@ app.command(TOPIC, epilog=REPLAY_EXIT_CODES, context_settings={"allow_extra_args
 def plan(
     query: QueryArgument,
     *,
-    exact: Annotated[
-        bool,
-        typer.Option("--exact", help="On BigQuery, run the query to count its rows. BigQuery bills the query."),
-    ] = False,
+    exact: ExactOption = False,
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:

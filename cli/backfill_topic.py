@@ -32,7 +32,9 @@ _RANGE: Final = ("from_", "to", "source_attributes", "where", "parameters", "top
 _NO_FLAGS: Final = {*_RANGE, "query", "source_topic", "plan_id"}
 FLAGS: Final = (*_RANGE, *(each.name for each in declared_fields(BackfillCreate) if each.name not in _NO_FLAGS))
 
-
+ExactOption = Annotated[
+    bool, typer.Option("--exact", help="On BigQuery, run the query to count its rows. BigQuery bills the query.")
+]
 # A request and its plan.
 _Planned = tuple[dict[str, Any], dict[str, Any]]
 
@@ -55,10 +57,7 @@ class TopicGroup(HomeGroup):
 def replay_topic(
     context: typer.Context,
     *,
-    exact: Annotated[
-        bool,
-        typer.Option("--exact", help="On BigQuery, run the query to count its rows. BigQuery bills the query."),
-    ] = False,
+    exact: ExactOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only plan. Nothing is published.")] = False,
     yes: YesOption = False,
     watch: WatchOption = False,

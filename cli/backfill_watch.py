@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli.api import POLL_SECONDS
 from cli.backfill_view import render_count, render_pace, render_pause, render_warning
@@ -124,6 +123,8 @@ class _Bar:
     """A bar on one line of the terminal, which goes when it ends."""
 
     def __init__(self, console: Console) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),

@@ -12,9 +12,7 @@ from cli.services import InstanceOption, NameOption, service_settings
 from cli.terminal import confirm, err, out, print_found, render_table
 from model.errors import InputError, SnapshotNotFoundError, StreamStateError, SubscriptionNotFoundError
 from model.message import BACKUP_SNAPSHOT_PREFIX, backup_snapshot_id, backup_subscription_id
-from model.stream import BACKUP_STREAM
 from model.stream_options import BackupStreamOptions, StreamKind
-from model.stream_snapshot import oldest_in_snapshot
 
 if TYPE_CHECKING:
     from app.deployment import Deployment
@@ -86,6 +84,8 @@ def restore(
     Stop the backup, and run this command on the backup's machine. Then start the backup again. The backup archives
     only messages that are not in the archive. If an agent runs the backup, use 'refeed restore'.
     """
+    from model.stream import BACKUP_STREAM
+    from model.stream_snapshot import oldest_in_snapshot
     from streams.folder import StreamFolder
     from streams.snapshot import forget_ids
 

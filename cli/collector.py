@@ -8,10 +8,10 @@ import typer
 
 from cli.processes import check_port_free
 from cli.services import service_settings
-from model.settings import Settings
 
 if TYPE_CHECKING:
     from collector.settings import CollectorSettings
+    from model.settings import Settings
 
 
 def collector(
@@ -53,7 +53,7 @@ def collector(
 
 
 def read_settings_of(
-    settings: Settings,
+    settings: "Settings",
     topics: Sequence[str] | None = None,
     path: Path | None = None,
     *,

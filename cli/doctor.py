@@ -19,7 +19,6 @@ from cli.invocation import command_settings, open_deployment
 from cli.options import JsonObjectOption
 from cli.processes import is_listening
 from cli.terminal import ExitCode, out, print_json
-from jobs.files import open_files
 from model.errors import (
     CredentialsMissingError,
     JavaNotFoundError,
@@ -27,9 +26,9 @@ from model.errors import (
     SettingsError,
     TableNotFoundError,
 )
-from model.settings import DEFAULT_PROJECT, Settings
 
 if TYPE_CHECKING:
+    from model.settings import Settings
     from model.stream_record import StreamRecord
     from warehouse.port import Warehouse
 
@@ -148,11 +147,12 @@ def _examine_disk(home: Path) -> Finding:
     free = shutil.disk_usage(_nearest_folder(home)).free
     if free < _MIN_FREE_BYTES:
         fix = "refeed archive vacuum --keep-hours 2"
-        return Finding("disk", "missing", f"only {free / 1000000000.0:.1f} GB are free for {home}", fix)
+        return Finding("disk", "missing", f"only {free / 1e9:.1f} GB are free for {home}", fix)
     return Finding("disk", "ok", f"{free / 1e9:.0f} GB are free for {home}")
 
 
-def _examine_pubsub(settings: Settings) -> Finding:
+def _examine_pubsub(settings: "Settings") -> Finding:
+    from model.settings import DEFAULT_PROJECT
 
     host = settings.pubsub_emulator_host
     if host and not is_listening(host, seconds=_PUBSUB_SECONDS):
@@ -170,7 +170,7 @@ def _examine_pubsub(settings: Settings) -> Finding:
     return Finding("Pub/Sub", "ok", f"{name}: {len(topics)} topics")
 
 
-def _examine_streams(settings: Settings) -> Iterator[Finding]:
+def _examine_streams(settings: "Settings") -> Iterator[Finding]:
     from connectors.pubsub.stats import read_stats
     from inventory.retention import retentions_of
     from inventory.status import count_attached, judge_streams
@@ -196,7 +196,7 @@ def _examine_streams(settings: Settings) -> Iterator[Finding]:
         yield Finding("streams", "ok", named or "no stream has run in this home")
 
 
-def _read_records(settings: Settings) -> "list[StreamRecord]":
+def _read_records(settings: "Settings") -> "list[StreamRecord]":
     """Return the streams that were launched; a home without a job store gets none by being looked at."""
     if not settings.has_own_store and not (settings.home / "jobs.db").exists():
         return []
@@ -205,7 +205,7 @@ def _read_records(settings: Settings) -> "list[StreamRecord]":
     return []
 
 
-def _examine_warehouse(settings: Settings) -> Iterator[Finding]:
+def _examine_warehouse(settings: "Settings") -> Iterator[Finding]:
     """Yield whether a warehouse that is a service is there, or the bucket of an embedded one is fit."""
     try:
         warehouse = open_deployment(settings).warehouse
@@ -243,6 +243,8 @@ def _examine_bucket(warehouse: "Warehouse") -> Iterator[Finding]:
 
 
 def _examine_jobs_folder(location: str) -> Finding:
+    from jobs.files import open_files
+
     try:
         files = open_files(location)
         files.list()

@@ -11,7 +11,7 @@ from backfill.plan.request import YieldTo
 from cli.parameters import ParameterOption, parse_pairs, parse_parameters
 from model.declaration import DeclaredField, declared_fields, json_name
 from model.errors import InputError
-from sql.parameters import QueryParameter
+from model.query_parameter import QueryParameter
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -2,16 +2,18 @@
 
 from contextlib import closing
 from dataclasses import asdict, replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.invocation import command_settings, make_home, open_deployment
 from cli.options import JsonObjectOption
 from cli.terminal import ExitCode, out, print_json
-from model.archive import Change
 from model.errors import InputError
-from model.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from model.archive import Change
+    from model.settings import Settings
 
 
 def init(
@@ -55,10 +57,12 @@ def init(
     raise typer.Exit(ExitCode.OK if is_possible else ExitCode.FAILED)
 
 
-def _choose(settings: Settings, project: str | None, dataset: str | None, location: str | None) -> Settings:
+def _choose(settings: "Settings", project: str | None, dataset: str | None, location: str | None) -> "Settings":
     """Return ``settings`` with what the command line names, checked by the rules of the variables."""
     if (dataset or location) and open_deployment(settings).warehouse.is_embedded:
         raise InputError("--dataset and --location work only with BigQuery. Set REFEED_WAREHOUSE=bigquery.")
+    from model.settings import read_settings
+
     checked = read_settings(
         {
             "REFEED_PROJECT": project or settings.project,
@@ -77,7 +81,7 @@ def _choose(settings: Settings, project: str | None, dataset: str | None, locati
     )
 
 
-def _print_changes(changes: list[Change]) -> None:
+def _print_changes(changes: "list[Change]") -> None:
     for change in changes:
         mark = "+" if change.found == "missing" else "~"
         mark = mark if change.is_compatible else "!"
@@ -85,7 +89,7 @@ def _print_changes(changes: list[Change]) -> None:
         out.print(text if change.is_compatible else f"{text}  (can't be changed)")
 
 
-def _print_exports(settings: Settings) -> None:
+def _print_exports(settings: "Settings") -> None:
     """Print what every other command has to know, ready to be copied."""
     for name, value in (
         ("REFEED_WAREHOUSE", settings.warehouse),

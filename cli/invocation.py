@@ -5,9 +5,10 @@ import inspect
 import os
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -16,10 +17,11 @@ from cli.guesses import check_guess, check_update_guess
 from cli.running import find_running
 from connectors.gcp_kms.decrypt import decrypt
 from model.errors import HomeUnwritableError
-from model.settings import Settings, find_home, read_settings
+from model.home import find_home
 
 if TYPE_CHECKING:
     from app.deployment import Deployment
+    from model.settings import Settings
 
 # A line of a docstring that the next one continues; a list's items stay lines.
 _BROKEN_LINE: Final = re.compile(r"(?<=\S)\n(?!\s|[-*] )")
@@ -39,7 +41,7 @@ def use_home(home: Path | None) -> None:
         os.environ["REFEED_HOME"] = str(find_home({"REFEED_HOME": str(home)}))
 
 
-def command_settings() -> Settings:
+def command_settings() -> "Settings":
     """Return the settings of this process.
 
     Without PUBSUB_EMULATOR_HOST the Pub/Sub server is that of the ``refeed up`` that runs on this home, if one
@@ -48,6 +50,8 @@ def command_settings() -> Settings:
     Raises:
         SettingsError: one or more variables are wrong; the message names them all.
     """
+    from model.settings import read_settings
+
     settings = read_settings(os.environ, decrypt=decrypt)
     if "PUBSUB_EMULATOR_HOST" in os.environ:
         return settings
@@ -57,7 +61,7 @@ def command_settings() -> Settings:
     return replace(settings, pubsub_emulator_host=running.pubsub_emulator_host)
 
 
-def open_deployment(settings: Settings | None = None) -> "Deployment":
+def open_deployment(settings: "Settings | None" = None) -> "Deployment":
     """Return the deployment of these settings, or of this process's own; what it needs is opened as it is used."""
     from app.deployment import Deployment
 
@@ -93,31 +97,26 @@ def unwritable_home(fault: OSError) -> HomeUnwritableError | None:
     )
 
 
+def _take_home(home: Path | None) -> Path | None:
+    use_home(home)
+    return home
+
+
+HomeOption = Annotated[Path | None, typer.Option("--home", help=HOME_HELP, callback=_take_home, is_eager=True)]
+
+
+@cache
 def _home_option() -> Any:
     """Return the option in typer's own form, read from a function that has it."""
 
-    def carrier(
-        home: Path | None = typer.Option(  # noqa: B008  typer's way to say it
-            None,
-            "--home",
-            help=HOME_HELP,
-            callback=_take_home,
-            is_eager=True,
-        ),
-    ) -> None:
+    def carrier(home: HomeOption = None) -> None:
         del home
 
     app = typer.Typer()
     app.command()(carrier)
-    command = typer.main.get_command(app)
-    option = next(parameter for parameter in command.params if parameter.name == "home")
+    option = typer.main.get_command(app).params[0]
     option.expose_value = False
     return option
-
-
-def _take_home(home: Path | None) -> Path | None:
-    use_home(home)
-    return home
 
 
 class HomeGroup(TyperGroup):

@@ -10,7 +10,6 @@ import typer
 from cli.invocation import HomeGroup, open_deployment
 from cli.options import JsonObjectOption, YesOption
 from cli.terminal import confirm, print_found
-from model.audit import audits_table
 from model.errors import SettingsError, TableNotFoundError
 
 if TYPE_CHECKING:
@@ -123,6 +122,8 @@ def _open_all() -> "Iterator[tuple[str, Upkeep]]":
     Raises:
         SettingsError: the archive is not in a lake.
     """
+    from model.audit import audits_table
+
     yield "archive", _open(None)
     deployment = open_deployment()
     settings = deployment.settings

@@ -5,12 +5,12 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from importlib.metadata import version
 from itertools import pairwise
-from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from types import ModuleType, SimpleNamespace
+from typing import Annotated, Final, NoReturn, cast
 
 import typer
+from rich.text import Text
 from typer.exceptions import TyperException
 
 from cli import (
@@ -49,13 +49,15 @@ from cli import (
     volumes,
 )
 from cli.demo import command as demo
-from cli.invocation import HOME_HELP, HomeGroup, unwritable_home, use_home
+from cli.invocation import HomeGroup, HomeOption, unwritable_home
 from cli.options import EXIT_CODES, REPLAY_EXIT_CODES, UPDATE_EXIT_CODES, WAIT_EXIT_CODES, WATCH_EXIT_CODES
 from cli.terminal import ExitCode, err, exit_code_of, open_closed_streams, out, print_error, print_problem
 from model.errors import InputError, OutputUnwritableError, RefeedError, StorageFullError
 from model.process import raise_file_limit
 
 _NAME: Final = "refeed"
+# Typer's help would import a parser of Markdown, a tenth of what 'refeed --help' takes. No help text needs it.
+sys.modules.setdefault("rich.markdown", cast("ModuleType", SimpleNamespace(Markdown=Text)))
 # The ways to ask for JSON; errors are JSON then, too.
 _JSON: Final = frozenset({"--json", "-o json", "-ojson", "--output json", "--output=json"})
 
@@ -74,6 +76,8 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         out.print(f"refeed {version('refeed')}")
         raise typer.Exit
 
@@ -81,14 +85,13 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def refeed(
     *,
-    home: Annotated[Path | None, typer.Option("--home", help=HOME_HELP)] = None,
+    home: HomeOption = None,
     show_version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Back up every raw Pub/Sub message, and replay any of these messages."""
-    del show_version
-    use_home(home)
+    del home, show_version
 
 
 _REPLAY: Final = "Replay"

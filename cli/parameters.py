@@ -9,7 +9,7 @@ import typer
 
 from model.errors import InputError
 from model.label import parse_label as parse_model_label
-from sql.parameters import QueryParameter
+from model.query_parameter import QueryParameter
 
 _PARAMETER = re.compile(r"(?P<name>[A-Za-z_]\w*):(?:(?P<type>[A-Za-z0-9<>]*):)?(?P<value>.*)", re.DOTALL)
 _TYPE = re.compile(r"(ARRAY<)?(STRING|INT64|FLOAT64|BOOL|BYTES|DATE|TIMESTAMP)(?(1)>)")

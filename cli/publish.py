@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -13,7 +13,9 @@ from cli.options import JsonObjectOption
 from cli.terminal import err, print_json
 from model.errors import LineError, RefeedError, SubscriptionNotFoundError
 from model.message import Message, backup_subscription_id, parse_resource_id
-from model.settings import Settings
+
+if TYPE_CHECKING:
+    from model.settings import Settings
 
 _BATCH_MESSAGES: Final = 1000
 
@@ -57,7 +59,7 @@ def publish(
                 err.print(f"To back up later messages: refeed attach {' '.join(loose)}")
 
 
-def _find_loose(settings: Settings, topics: Iterable[str]) -> Iterator[str]:
+def _find_loose(settings: "Settings", topics: Iterable[str]) -> Iterator[str]:
     """Yield the topics without a backup subscription, as far as the caller may look for one."""
     with open_deployment(settings).pubsub as admin:
         for topic in topics:
@@ -81,7 +83,7 @@ class PublishedBatch:
     ids: list[str]
 
 
-def publish_all(settings: Settings, messages: Iterable[tuple[str, Message]]) -> Iterator[PublishedBatch]:
+def publish_all(settings: "Settings", messages: Iterable[tuple[str, Message]]) -> Iterator[PublishedBatch]:
     """Publish ``messages`` in batches and yield each; within a topic they go out in their order.
 
     Raises:

@@ -18,16 +18,14 @@ from rich.text import Text
 from cli.invocation import command_settings, open_deployment
 from cli.parameters import ParameterOption, parse_parameters
 from cli.terminal import err, out, print_json
-from model.entity import VIEW_SUFFIX
 from model.errors import InputError, RegistryError
-from model.settings import Settings
-from pipeline.values import number_text, numeric_text
-from sql.parameters import QueryParameter
 from sql.violation import QueryRefusedError, Violation
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from model.query_parameter import QueryParameter
+    from model.settings import Settings
     from model.table import TableSchema
     from sql.validate import Policy, ValidatedQuery
     from warehouse.merges import MergeSource, UnionViews
@@ -72,9 +70,9 @@ def query(
 
 
 def validate(
-    settings: Settings,
+    settings: "Settings",
     sql: str,
-    parameters: Mapping[str, QueryParameter],
+    parameters: "Mapping[str, QueryParameter]",
     *,
     replay: bool = False,
     views: "UnionViews | None" = None,
@@ -91,12 +89,14 @@ def validate(
     return validate_query(sql, parse_parameters(parameters), policy)
 
 
-def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tuple[str, UnionViews | None]":
+def _find_views(settings: "Settings", sql: str | None, source: str | None) -> "tuple[str, UnionViews | None]":
     """Return the query, and the union views that it may read when it looks as if it read one.
 
     Raises:
         InputError: there is no query, or no such source.
     """
+    from model.entity import VIEW_SUFFIX
+
     if sql is None and source is None:
         raise InputError("Give a SELECT, or use --view SOURCE for all rows of the source's view.")
     if source is None and (sql is None or VIEW_SUFFIX not in sql.lower()):
@@ -123,7 +123,7 @@ def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tup
     return text, open_deployment(settings).warehouse.open_views(read)
 
 
-def _name_views(settings: Settings, text: str, refused: QueryRefusedError) -> QueryRefusedError:
+def _name_views(settings: "Settings", text: str, refused: QueryRefusedError) -> QueryRefusedError:
     """Return the refusal; for a source's own tables it names the source's union view instead of the archive."""
     if not any(each.code == "table_not_allowed" for each in refused.violations):
         return refused
@@ -152,7 +152,7 @@ def _name_view(violation: Violation, text: str, sources: "Iterable[MergeSource]"
     return violation
 
 
-def gate_policy(settings: Settings, *, replay: bool, declared: "Sequence[TableSchema]" = ()) -> "Policy":
+def gate_policy(settings: "Settings", *, replay: bool, declared: "Sequence[TableSchema]" = ()) -> "Policy":
     """Return what the gate lets through here; only a replay needs a window and the three output columns.
 
     What REFEED_QUERY_TABLES names is looked up where the warehouse tells it beforehand; ``declared`` tables are
@@ -183,7 +183,7 @@ def gate_policy(settings: Settings, *, replay: bool, declared: "Sequence[TableSc
 
 
 def run(
-    settings: Settings, validated: "ValidatedQuery", *, max_rows: int, views: "UnionViews | None" = None
+    settings: "Settings", validated: "ValidatedQuery", *, max_rows: int, views: "UnionViews | None" = None
 ) -> "QueryAnswer":
     """Return up to ``max_rows`` rows of the result, and whether there are more; in BigQuery they are billed.
 
@@ -194,7 +194,7 @@ def run(
         return queries.answer(validated, max_rows=max_rows, views=views)
 
 
-def _open_queries(settings: Settings) -> "Queries":
+def _open_queries(settings: "Settings") -> "Queries":
     from warehouse.queries import QuerySpace
 
     return open_deployment(settings).warehouse.open_queries(
@@ -243,6 +243,8 @@ def _to_json(value: Any) -> Any:
 
 def _number_to_json(value: Decimal | float) -> str | float:
     """Return a NUMERIC, and a FLOAT64 that JSON has not, as the text that BigQuery's API answers."""
+    from pipeline.values import number_text, numeric_text
+
     if isinstance(value, Decimal):
         return numeric_text(value)
     return value if math.isfinite(value) else number_text(value)

@@ -13,9 +13,9 @@ from cli.invocation import HomeGroup, command_settings, open_deployment
 from cli.options import JsonObjectOption
 from cli.terminal import ExitCode, out, print_found, render_table
 from model.errors import EvolutionRefusedError, InputError, RegistryError
-from model.settings import Settings
 
 if TYPE_CHECKING:
+    from model.settings import Settings
     from pipeline.registry import Registry, RegistrySnapshot
 
 app = typer.Typer(
@@ -122,7 +122,7 @@ def publish(
             out.print(f"next: refeed backfill {topic} --from 24h   replays earlier messages, if they are archived")
 
 
-def _open(settings: Settings) -> "Registry":
+def _open(settings: "Settings") -> "Registry":
     from pipeline.registry import Registry
 
     return Registry(settings.registry)
@@ -187,7 +187,7 @@ def _read_files(files: list[Path] | None) -> dict[str, bytes]:
     return found
 
 
-def _differences(settings: Settings, snapshot: "RegistrySnapshot") -> list[dict[str, Any]]:
+def _differences(settings: "Settings", snapshot: "RegistrySnapshot") -> list[dict[str, Any]]:
     """Return for each source what would change in its table, and what is refused."""
     found = []
     # Nothing is written: there is no stream and no lease.

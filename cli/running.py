@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Self
 
 from model.disk import replace_text
+from model.home import find_home
 from model.process import Process
-from model.settings import find_home
 
 
 @dataclass(frozen=True, slots=True)

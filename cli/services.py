@@ -5,13 +5,15 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.invocation import command_settings
 from cli.processes import check_port_free
-from model.settings import Settings
+
+if TYPE_CHECKING:
+    from model.settings import Settings
 
 # What an agent passes to the streams that it starts.
 NameOption = Annotated[str | None, typer.Option("--name", hidden=True, help="Name of the stream and its folder.")]
@@ -110,7 +112,7 @@ def report(name: Annotated[str, typer.Argument(help="Name of the stream.")]) -> 
             reports.stop()
 
 
-def service_settings(*, log_level: str = "INFO") -> Settings:
+def service_settings(*, log_level: str = "INFO") -> "Settings":
     """Return the settings of a process whose work is watched by its log, which goes to stderr from now on.
 
     ``log_level`` is the least level of a line where REFEED_LOG_LEVEL names none.

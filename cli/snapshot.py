@@ -14,7 +14,6 @@ from cli.moments import render_minute
 from cli.objects import ObjectKind, complete_id, follow_states, stream_name
 from cli.options import JsonOption, WatchOption, YesOption
 from cli.terminal import ExitCode, confirm, err, print_found, render_table
-from model.stream_snapshot import SnapshotState
 
 if TYPE_CHECKING:
     from client.api import RefeedApi
@@ -189,7 +188,7 @@ SNAPSHOT: Final = ObjectKind(
     lines=_lines,
     next=next_of(COMPLETED="refeed restore {stream} {id}", FAILED="refeed snapshot {stream}"),
     follow=_follow,
-    succeeded=lambda found: found["state"] == SnapshotState.COMPLETED,
+    succeeded=lambda found: found["state"] == "COMPLETED",
 )
 RESTORE: Final = ObjectKind(
     name="restore",

@@ -15,15 +15,15 @@ from cli.collector import read_settings_of
 from cli.invocation import command_settings, make_home
 from cli.processes import check_port_free, is_listening
 from cli.running import RunningUp, record_of
-from cli.stack import Stack
 from cli.terminal import err, out
 from model.errors import LeaseHeldError, ProcessEndedError, StoreUnavailableError
 from model.process import Process
 from model.stream import BACKUP_STREAM
-from rollout.child import Child, Children
 
 if TYPE_CHECKING:
     from app.deployment import Deployment
+    from cli.stack import Stack
+    from rollout.child import Child, Children
     from rollout.process import StreamProcess
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -61,6 +61,8 @@ def up(
     and ends. The command does not restart a stream that you drained or cancelled.
     """
     from app.deployment import Deployment
+    from cli.stack import Stack
+    from rollout.child import Children
 
     settings = command_settings()
     make_home(settings.home)
@@ -105,7 +107,7 @@ def up(
 class _Streams:
     """The streams that ``up`` wants, and the agent that keeps them; leaving the block drains all of them."""
 
-    def __init__(self, stack: Stack, deployment: "Deployment", on_change: Callable[[], None]) -> None:
+    def __init__(self, stack: "Stack", deployment: "Deployment", on_change: Callable[[], None]) -> None:
         from cli.streams import WantedStreams
         from rollout.agent import Agent
 
@@ -113,7 +115,7 @@ class _Streams:
             deployment.store,
             environment=stack.environment,
             places=_PLACES,
-            say=_say,
+            say=err.print,
             snapshots=deployment.snapshot_work,
             updates=deployment.update_work,
             reports=deployment.stream_reports,
@@ -122,7 +124,7 @@ class _Streams:
             deployment.streams,
             stack.settings.registry,
             poll_seconds=stack.settings.registry_poll_seconds,
-            say=_say,
+            say=err.print,
         )
         self._on_change = on_change
         self._pids: set[int] = set()
@@ -150,7 +152,7 @@ class _Streams:
             died = self._agent.look()
         except StoreUnavailableError as exc:
             # What runs goes on, and Ctrl-C still ends it.
-            _say(exc.message)
+            err.print(exc.message)
             return
         pids = {process.pid for process in self}
         if pids - self._pids:
@@ -171,18 +173,14 @@ class _Streams:
         return self._has_run
 
 
-def _say(text: str) -> None:
-    err.print(text)
-
-
-def _run(stack: Stack, children: Children, streams: _Streams, record: Path) -> None:
+def _run(stack: "Stack", children: "Children", streams: _Streams, record: Path) -> None:
     """Start all, say where they are and restart what dies, until a signal.
 
     Raises:
         ProcessEndedError: a child died for the fourth time in a minute.
     """
-    _say(f"starting, home {stack.home}")
-    stack.start(children, is_backing_up=streams.is_backing_up, say=_say)
+    err.print(f"starting, home {stack.home}")
+    stack.start(children, is_backing_up=streams.is_backing_up, say=err.print)
     _print_addresses(stack)
     restarts: dict[str, list[float]] = {}
     while True:
@@ -194,7 +192,7 @@ def _run(stack: Stack, children: Children, streams: _Streams, record: Path) -> N
         streams.look()
 
 
-def _restart(child: Child, restarted_at: list[float]) -> None:
+def _restart(child: "Child", restarted_at: list[float]) -> None:
     ended = child.ended_error()
     _count_death(ended, restarted_at)
     err.print(f"{ended.message}\nstarting {child.name} again")
@@ -217,15 +215,15 @@ def _count_death(ended: ProcessEndedError, died_at: list[float]) -> None:
     died_at[:] = [*recent, now]
 
 
-def _note(record: Path, stack: Stack, children: "Iterable[Child | StreamProcess]") -> None:
+def _note(record: Path, stack: "Stack", children: "Iterable[Child | StreamProcess]") -> None:
     """Write the record again; a disk that is full ends nothing of what runs."""
     try:
         _write_record(record, stack, children)
     except OSError as exc:
-        _say(f"{record} can't be written: {exc.strerror}")
+        err.print(f"{record} can't be written: {exc.strerror}")
 
 
-def _write_record(record: Path, stack: Stack, children: "Iterable[Child | StreamProcess]") -> None:
+def _write_record(record: Path, stack: "Stack", children: "Iterable[Child | StreamProcess]") -> None:
     """Write where everything is, for other commands and for the ``up`` after one that was killed."""
     own = Process.of(os.getpid())
     assert own is not None, "it runs"
@@ -291,7 +289,7 @@ def _end_leftovers(record: Path) -> None:
         raise ProcessEndedError(f"These processes of an earlier 'refeed up' do not end: {', '.join(still)}.")
 
 
-def _print_addresses(stack: Stack) -> None:
+def _print_addresses(stack: "Stack") -> None:
     out.print(f"API      {stack.api_url}/docs")
     out.print(f"console  {stack.api_url}/console")
     if stack.collector_address is not None:

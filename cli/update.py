@@ -1,7 +1,7 @@
 """Updates of streams as commands show, follow and revert them; and ``refeed update``."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 from uuid import uuid4
 
 import typer
@@ -32,9 +32,6 @@ from model.stream_update import (
     UpdateStrategy,
     WhenInconclusive,
 )
-
-if TYPE_CHECKING:
-    pass
 
 _ENDED: Final = frozenset(state.value for state in ENDED_UPDATES)
 # Of the rows of a table that are missing.

@@ -13,8 +13,8 @@ from backfill.plan.plan import render_data, render_text
 from model.errors import MessageNotFoundError, RequestInvalidError
 from model.message import parse_resource_id
 from model.moment import render_time
+from model.query_parameter import QueryParameter
 from model.window import Window
-from sql.parameters import QueryParameter
 from warehouse.figures import MAX_SHOWN_BYTES
 from warehouse.queries import ArchiveQuery, Messages
 

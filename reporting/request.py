@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
-from typing import Annotated, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self
 
 from model.declaration import Declared, FieldSpec
 from model.errors import RequestInvalidError
-from warehouse.merges import MergeSource
+
+if TYPE_CHECKING:
+    from warehouse.merges import MergeSource
 
 ALL: Final = "all"
 # Before it there was no Pub/Sub to take messages from.
@@ -130,7 +132,7 @@ class MergeRequest:
         return {"source": self.source, "since": since, "dry_run": self.is_dry_run}
 
 
-def choose_sources(names: Iterable[str] | None, known: Mapping[str, MergeSource | None]) -> list[MergeSource]:
+def choose_sources(names: Iterable[str] | None, known: "Mapping[str, MergeSource | None]") -> "list[MergeSource]":
     """Return the sources with these names, or all that can be merged; ``known`` has None for the others.
 
     Raises:

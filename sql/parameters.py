@@ -7,11 +7,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from typing_extensions import TypedDict
-
-from model.declaration import FieldSpec, declared
+from model.query_parameter import QueryParameter
 from sql.constants import ConstantError, parse_date, parse_timestamp
 from sql.violation import QueryRefusedError, Violation
 
@@ -29,29 +27,6 @@ class Parameter:
 
     type: str
     value: ParameterValue | tuple[ParameterValue, ...]
-
-
-# Pydantic takes this TypedDict alone before Python 3.12.
-@declared
-class QueryParameter(TypedDict):
-    """The type and the value of a query's parameter."""
-
-    type: Annotated[
-        str,
-        FieldSpec(
-            description="The GoogleSQL type, such as STRING, TIMESTAMP or ARRAY<STRING>.",
-            longest=64,
-            example="TIMESTAMP",
-        ),
-    ]
-    value: Annotated[
-        Any,
-        FieldSpec(
-            description="The value as JSON: BYTES as base64, DATE and TIMESTAMP as RFC 3339, an array as a list. "
-            "null means NULL.",
-            example="2026-01-01T00:00:00Z",
-        ),
-    ]
 
 
 def parse_parameters(document: Mapping[str, QueryParameter]) -> dict[str, Parameter]:

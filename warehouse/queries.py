@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from model.errors import OrderingColumnsError, QueryError
+from model.query_parameter import QueryParameter
 from model.window import Window
 from sql.ordering import ORDERED_BY
-from sql.parameters import QueryParameter
 from sql.validate import Policy, ValidatedQuery
 from warehouse.counts import Counts
 from warehouse.figures import QueryFigures, QueryNote

@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 from backfill.plan.plan import text_warnings
 from model.errors import RequestInvalidError
+from model.query_parameter import QueryParameter
 from model.table import ARCHIVE_COLUMNS, PARTITION_DATE, PARTITION_TIME, TableSchema
 from sql.check import check_query, render_finding
 from sql.datatypes import ATTRIBUTES
 from sql.edits import PlacedViolation, find_edits
-from sql.parameters import QueryParameter
 from sql.validate import Policy, QueryRefusedError, ValidatedQuery
 from sql.violation import Violation
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 from backfill.plan.plan import render_text
 from model.moment import render_time
 from model.principal import Principal
+from model.query_parameter import QueryParameter
 from model.window import Window
-from sql.parameters import QueryParameter
 from warehouse.figures import MAX_SAMPLES, MAX_SHOWN_BYTES
 from warehouse.queries import ArchiveQuery, Messages
 

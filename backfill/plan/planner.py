@@ -22,7 +22,7 @@ from model.job import new_job_id
 from model.message import replay_token
 from model.moment import render_moment
 from model.principal import Principal
-from sql.parameters import QueryParameter
+from model.query_parameter import QueryParameter
 from sql.validate import Policy, parse_parameters, validate_query
 from sql.worker import GATE
 from warehouse.figures import QueryFigures

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from model.moment import render_moment, render_time
-from sql.parameters import QueryParameter
+from model.query_parameter import QueryParameter
 
 # By source, topic, code and path; what is beyond is less frequent than all of these.
 _MOST_GROUPS: Final = 1000

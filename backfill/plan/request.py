@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from model.declaration import Declared, FieldSpec, declared_fields
 from model.message import TARGET_ATTRIBUTE
-from sql.parameters import QueryParameter
+from model.query_parameter import QueryParameter
 
 # No deployment publishes faster than this or counts further than that. Slower than one message an hour is a
 # backfill that wants to be paused.

@@ -6,21 +6,20 @@ import signal
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 from uuid import uuid4
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from cli.demo.verdict import Verdict
 from cli.lines import read_messages
 from cli.processes import free_port
-from cli.stack import Stack
 from cli.terminal import ExitCode, err, out, print_json
 from model.errors import InputError, RefeedError
-from model.message import Message
-from rollout.child import Children
+
+if TYPE_CHECKING:
+    from cli.demo.verdict import Verdict
 
 # The variables that name a stand-in for a warehouse: where google-cloud-bigquery looks for one, and where Refeed
 # does for its other half.
@@ -84,6 +83,8 @@ def demo(
     from cli.demo.console import DemoConsole
     from cli.demo.run import Demo
     from cli.demo.shop import generate_messages
+    from cli.stack import Stack
+    from rollout.child import Children
 
     # SIGTERM ends the processes too, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -92,7 +93,7 @@ def demo(
         raise InputError("--console works only with a lake. Leave --warehouse out.")
     messages = messages or (_CONSOLE_MESSAGES if console else _MESSAGES)
     source = generate_messages(messages, seed) if input_file is None else read_messages(input_file)
-    lines: list[tuple[str, Message]] = list(source)
+    lines = list(source)
     if not lines:
         raise InputError(f"{input_file} has no messages.")
     home = Path(tempfile.mkdtemp(prefix="refeed-demo-"))
@@ -119,7 +120,7 @@ def demo(
         if as_json:
             print_json(verdict.as_json())
         if console and verdict.is_clean:
-            DemoConsole(stack, seed).run(_say)
+            DemoConsole(stack, seed).run(err.print)
     except RefeedError:
         is_kept = True
         raise
@@ -129,10 +130,6 @@ def demo(
         else:
             shutil.rmtree(home, ignore_errors=True)
     raise typer.Exit(ExitCode.OK if verdict.is_clean else ExitCode.FAILED)
-
-
-def _say(text: str) -> None:
-    err.print(text)
 
 
 def _own_environment(warehouse: str) -> dict[str, str]:
@@ -161,7 +158,7 @@ def _own_environment(warehouse: str) -> dict[str, str]:
     }
 
 
-def _render(verdict: Verdict) -> Table:
+def _render(verdict: "Verdict") -> Table:
     table = Table("", "messages", "", title="verdict", title_justify="left")
     table.columns[1].justify = "right"
     whole = verdict.published

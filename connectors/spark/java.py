@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from model.errors import JavaNotFoundError
-from model.settings import find_home
+from model.home import find_home
 
 # Spark 4.3's own list; 25 starts too but Spark does not test it.
 SUPPORTED_VERSIONS: Final = (17, 21)

@@ -62,19 +62,23 @@ def test_help_breaks_its_lines_where_the_terminal_does(refeed, monkeypatch, word
 def test_help_is_there_at_once() -> None:
     command = [sys.executable, "-X", "importtime", "-m", "cli.main", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    heavy = (
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    heavy = {
         "pyspark", "pyarrow", "google", "grpc", "httpx", "duckdb", "deltalake", "fastapi", "sqlalchemy",
-        "pandas", "numpy",
-    )  # fmt: skip
-    imported = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
-    assert imported.isdisjoint(heavy)
-    assert min(_cpu_seconds([sys.executable, "-m", "cli.main", "--help"]) for _ in range(3)) < 0.8 * slowness()
+        "pandas", "numpy", "pydantic", "yaml", "markdown_it", "email", "zipfile", "importlib.metadata",
+        "rich.progress", "sql.constants", "model.settings", "warehouse", "streams", "app",
+    }  # fmt: skip
+    # A module, or a package with what is in it.
+    assert {name for name in imported if any(f"{name}.".startswith(f"{each}.") for each in heavy)} == set()
+    assert min(_cpu_seconds([sys.executable, "-m", "cli.main", "--help"]) for _ in range(3)) < 0.5 * slowness()
 
 
 def _cpu_seconds(command: list[str]) -> float:
     """What the command itself takes, however busy the machine is."""
+    # As at a user's: compiled once, by the first run.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, capture_output=True, check=True, timeout=60)
+    subprocess.run(command, capture_output=True, check=True, timeout=60, env=environment)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)
 
