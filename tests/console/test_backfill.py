@@ -8,6 +8,8 @@ import pytest
 from markupsafe import escape
 
 from backfill.run.folder import BackfillFolder
+from backfill.steer.reader import BackfillReader
+from backfill.steer.verification import MissingMessage
 from model.job import JobState
 from model.principal import READ
 from tests.console.past import run_backfill
@@ -78,3 +80,11 @@ def test_payloads_of_dead_letters_are_previewed_downloaded_and_hidden_without_th
 
 def test_what_is_missing_is_refused_in_words_where_nobody_knows_it(past: str, browser: httpx.Client) -> None:
     assert "staging_unknown" in browser.get(f"/console/jobs/{past}/missing").text
+
+
+def test_what_is_missing_has_the_reason_of_its_dead_letter(past, browser, monkeypatch):
+    found = [MissingMessage(0, "m0", "orders", None), MissingMessage(1, "m1", "orders", None, "not_json", EVIL)]
+    monkeypatch.setattr(BackfillReader, "list_missing", lambda *_, **__: found)
+    page = browser.get(f"/console/jobs/{past}/missing").text
+    reasons = re.findall(r'<td data-label="Dead letter"[^>]*>(.*?)</td>', page)
+    assert reasons == ["none", f"<strong>not_json</strong> {escape(EVIL)}"]
