@@ -18,6 +18,7 @@ from cli.api import open_api
 from cli.invocation import command_settings, open_deployment
 from cli.options import JsonObjectOption
 from cli.processes import is_listening
+from cli.status import MENDS
 from cli.terminal import ExitCode, out, print_json
 from model.errors import (
     CredentialsMissingError,
@@ -39,13 +40,9 @@ _MIN_FREE_BYTES: Final = 1_000_000_000
 _UP_PORTS: Final = ((8080, "--port"), (8085, "--pubsub-port"))
 _PUBSUB_SECONDS: Final = 3.0
 _STREAM_FIXES: Final = {
-    "backup_not_running": "refeed up",
-    "stream_not_reporting": "refeed up",
-    "stream_without_agent": "refeed up",
-    "messages_expire": "refeed get streams",
+    **MENDS,
+    **dict.fromkeys(("backup_not_running", "stream_not_reporting", "stream_without_agent"), "refeed up"),
     "stream_failing": "",
-    "stream_behind": "refeed get topics",
-    "source_alert": "refeed source check",
 }
 
 
@@ -190,7 +187,8 @@ def _examine_streams(settings: "Settings") -> Iterator[Finding]:
         state: State = "missing" if streams else "warning"
         log = settings.home / "logs" / f"{problem.name}.log"
         where = f" Its log: {log}" if log.exists() else ""
-        yield Finding("streams", state, f"{problem.name}: {problem.message}{where}", _STREAM_FIXES[problem.code])
+        fix = _STREAM_FIXES[problem.code].format(name=problem.name)
+        yield Finding("streams", state, f"{problem.name}: {problem.message}{where}", fix)
     if not problems:
         named = ", ".join(f"{stream.name} {stream.state}" for stream in streams)
         yield Finding("streams", "ok", named or "no stream has run in this home")

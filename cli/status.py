@@ -18,14 +18,15 @@ EXIT_CODES: Final = (
     "Exit codes: 0 there are no problems; 1 there are problems; 2 wrong usage; 3 the API does not answer; 4 the "
     "API refused the call."
 )
-# What a person does about a problem; jobs are in the inbox with their own.
-_MENDS: Final = {
+# The next command after a problem; jobs are in the inbox with their own.
+MENDS: Final = {
     "backup_not_running": "refeed up, or refeed backup",
     "background_failing": "refeed doctor, on the service's machine",
     "stream_not_reporting": "refeed doctor, on the stream's machine",
     "stream_without_agent": "refeed up, or refeed agent",
     "messages_expire": "refeed get streams",
     "stream_failing": "refeed doctor, on the stream's machine",
+    "stream_ended": "refeed launch {name}",
     "stream_behind": "refeed get topics",
     "source_alert": "refeed source check",
     "topic_unread": "refeed attach",
@@ -39,7 +40,7 @@ _DOES: Final[Mapping[tuple[str, str], str]] = {
     ("failure", "update"): "refeed describe {id}",
     ("dead_letters", "stream"): "refeed dead-letters",
     ("gap", "topic"): "refeed histogram {id}",
-    ("ended", "stream"): "refeed describe stream/{id}",
+    ("ended", "stream"): "refeed launch {id}",
     ("failure", "stream"): "refeed events stream/{id}",
     ("failure", "snapshot"): "refeed describe {id}",
     ("failure", "manifest"): "refeed get manifests",
@@ -50,8 +51,9 @@ _DOES: Final[Mapping[tuple[str, str], str]] = {
 def status(as_json: JsonOption = False) -> None:
     """Show streams and jobs, decisions that a person must make, and problems.
 
-    The command finds three kinds of problems. A stream does not report, fails, has an alert or is five minutes
-    behind. Topics are attached, but no backup runs. A job of the last seven days failed or has missing messages.
+    The command finds three kinds of problems. A stream does not report, fails, has an alert, is five minutes
+    behind, or has ended although messages wait for it. Topics are attached, but no backup runs. A job of the last
+    seven days failed or has missing messages.
     """
     with open_api() as api:
         found = api.read_status()
@@ -121,8 +123,8 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
     waiting = {item["id"] for item in found["inbox"] if item["resource"] != "topic"}
     for problem in problems:
         yield f"  {problem['name']}: {problem['message']} ({problem['code']})"
-        if problem["code"] in _MENDS and problem["name"] not in waiting:
-            yield f"    {_MENDS[problem['code']]}"
+        if problem["code"] in MENDS and problem["name"] not in waiting:
+            yield f"    {MENDS[problem['code']].format_map(problem)}"
     yield ""
     yield from render_streams(found["streams"])
     for noun, columns, cells in _JOBS:

@@ -1,7 +1,7 @@
 """What is wrong with the streams: judged from their own reports and from what Pub/Sub has for them."""
 
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -13,7 +13,7 @@ from jobs.inbox_items import InboxItem
 from jobs.store.figures import FigurePoint
 from model.message import BACKUP_SUBSCRIPTION_PREFIX, matches
 from model.moment import render_moment
-from model.stream import BACKUP_STREAM
+from model.stream import BACKUP_STREAM, PIPELINE_PREFIX
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord, StreamState
 from model.stream_snapshot import SnapshotRecord, SnapshotState
@@ -49,10 +49,12 @@ def count_attached(subscriptions: Iterable[SubscriptionInfo]) -> int:
 def judge_streams(streams: Sequence[StreamInfo], attached: int | None) -> list[StatusProblem]:
     """Return what is wrong with the streams; ``attached`` topics are backed up, None is unknown.
 
-    A pipeline's stream that drained is not wrong, nor is one that does not run and whose group has left the
-    registry. A backup that is not there is wrong, once there is something to back up.
+    An ended stream is not wrong if no messages wait for it, if another stream does its work, or if its group has
+    left the registry. A backup that is not there is wrong, once there is something to back up.
     """
-    found = [problem for stream in streams for problem in _judge(stream)]
+    done = {_work(stream) for stream in streams if stream.state not in ENDED}
+    judged = [stream for stream in streams if stream.state not in ENDED or _work(stream) not in done]
+    found = [problem for stream in judged for problem in _judge(stream)]
     backups = [stream for stream in streams if stream.kind == StreamKind.BACKUP]
     if attached and all(stream.state in ENDED for stream in backups):
         topics = "1 topic is" if attached == 1 else f"{attached:,} topics are"
@@ -161,19 +163,22 @@ def _growth(totals: Sequence[float]) -> int:
     return int(sum(after - before if after >= before else after for before, after in pairwise(totals)))
 
 
+def _work(stream: StreamInfo) -> str:
+    """Return what one running stream does at a time, under whatever name: the backup, or a group's pipeline."""
+    if stream.kind == StreamKind.BACKUP:
+        return BACKUP_STREAM
+    group = (stream.options or {}).get("group")
+    return stream.name if group is None else f"{PIPELINE_PREFIX}{group}"
+
+
 def _judge(stream: StreamInfo) -> list[StatusProblem]:
     if stream.is_over:
         return []
-    found = []
-    if stream.retained_until is not None:
-        until = datetime.fromisoformat(stream.retained_until)
-        if until - datetime.now(UTC) < _EXPIRES_WITHIN:
-            message = f"Pub/Sub keeps the pending messages until {stream.retained_until}, and then deletes them."
-            found.append(StatusProblem("messages_expire", stream.name, message))
+    found, has_ended = [], stream.state in ENDED - {"FAILED"}
     if stream.state == "NOT_REPORTING":
         silent = "ever" if stream.seconds_since_report is None else f"for {stream.seconds_since_report:,.0f} s"
         found.append(StatusProblem("stream_not_reporting", stream.name, f"It has not reported {silent}."))
-    elif stream.wanted is not None and stream.agent is None and stream.state not in ENDED - {"FAILED"}:
+    elif stream.wanted is not None and stream.agent is None and not has_ended:
         message = "It was launched, but no agent runs it."
         found.append(StatusProblem("stream_without_agent", stream.name, message))
     elif stream.error is not None:
@@ -183,7 +188,18 @@ def _judge(stream: StreamInfo) -> list[StatusProblem]:
         for alert in stream.alerts or ():
             message = f"{alert['about']}: {alert['code']}: {alert['message']}"
             found.append(StatusProblem("source_alert", stream.name, message))
-    if stream.lag_seconds is not None and stream.lag_seconds > LATE_SECONDS:
+    return [*found, *_judge_waiting(stream, has_ended=has_ended)]
+
+
+def _judge_waiting(stream: StreamInfo, *, has_ended: bool) -> Iterator[StatusProblem]:
+    """Yield what is wrong with the messages that wait for the stream."""
+    count, until = stream.backlog_messages, stream.retained_until
+    if until is not None and datetime.fromisoformat(until) - datetime.now(UTC) < _EXPIRES_WITHIN:
+        message = f"Pub/Sub keeps the pending messages until {until}, and then deletes them."
+        yield StatusProblem("messages_expire", stream.name, message)
+    if has_ended and count:
+        waiting = "1 message waits" if count == 1 else f"{count:,} messages wait"
+        yield StatusProblem("stream_ended", stream.name, f"It is {stream.state}, and {waiting} for it.")
+    elif stream.lag_seconds is not None and stream.lag_seconds > LATE_SECONDS:
         message = f"Its oldest pending message is {stream.lag_seconds:,.0f} s old."
-        found.append(StatusProblem("stream_behind", stream.name, message))
-    return found
+        yield StatusProblem("stream_behind", stream.name, message)

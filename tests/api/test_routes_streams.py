@@ -210,13 +210,15 @@ def test_an_ended_stream_that_messages_wait_for_is_in_the_inbox_with_the_end_of_
         found = client.get("/streams/backup").json()
         (item,) = client.get("/inbox").json()["items"]
         text = refeed("inbox")[1]
+        codes = [problem["code"] for problem in client.get("/status").json()["problems"]]
     finally:
         api.pubsub.delete_subscription(subscription.id)
     left = datetime.fromisoformat(found["retained_until"]) - datetime.now(UTC)
     assert timedelta(days=6, hours=23) < left < timedelta(days=7)
     assert (item["kind"], item["resource"], item["id"], item["state"]) == ("ended", "stream", "backup", "DRAINED")
     assert "Pub/Sub keeps 1 message for it until" in item["message"]
-    assert "  refeed describe stream/backup" in text
+    assert "  refeed launch backup" in text
+    assert codes == ["stream_ended", "backup_not_running"]
 
 
 def test_the_terminal_launches_changes_and_ends_a_stream(api: Any, refeed: Refeed) -> None:

@@ -27,6 +27,9 @@ def stream(name: str = "backup", state: str = "RUNNING", **fields: Any) -> Strea
         (stream(state="DRAINED"), None, []),
         (stream(state="DRAINED"), 1, ["backup_not_running"]),
         (stream("pipeline-a", "DRAINED"), 0, []),
+        (stream("pipeline-a", "DRAINED", backlog_messages=0, lag_seconds=0.0), 0, []),
+        (stream("pipeline-a", "DRAINED", backlog_messages=92, lag_seconds=2.0), 0, ["stream_ended"]),
+        (stream("pipeline-a", "CANCELLED", backlog_messages=1, lag_seconds=301.0), 0, ["stream_ended"]),
         (stream("pipeline-a"), 1, ["backup_not_running"]),
         (stream(state="NOT_REPORTING", seconds_since_report=None), 1, ["stream_not_reporting"]),
         (stream(state="WAITING", error={"code": "x", "message": "y"}), 1, ["stream_failing"]),
@@ -38,6 +41,13 @@ def stream(name: str = "backup", state: str = "RUNNING", **fields: Any) -> Strea
 )
 def test_what_is_wrong_with_a_stream_is_named(found: StreamInfo, attached: int | None, codes: list[str]) -> None:
     assert [problem.code for problem in judge_streams([found], attached)] == codes
+
+
+@pytest.mark.parametrize("other", [stream("rows", kind="pipeline", options={"group": "a"}), stream("pipeline-b")])
+def test_messages_of_an_ended_stream_wait_only_if_no_other_stream_reads_them(other: StreamInfo) -> None:
+    ended = stream("pipeline-a", "DRAINED", backlog_messages=92, lag_seconds=301.0)
+    messages = [problem.message for problem in judge_streams([ended, other], 0)]
+    assert messages == ([] if other.options else ["It is DRAINED, and 92 messages wait for it."])
 
 
 def test_topics_without_any_stream_are_not_backed_up() -> None:
