@@ -17,7 +17,6 @@ from model.typed import parse_json
 _SCOPES: Final = {"Schedule": SCHEDULES_APPLY, "Rollout": ROLLOUTS_APPLY, "Template": SCHEDULES_APPLY}
 _JOBS: Final = 20
 # Updates are the newest thousand of all streams: the API has no filter by their manifest.
-_UPDATES: Final = 1000
 _JSON_TYPES: Final = frozenset({"INT64", "FLOAT64", "BOOL"})
 _APPLIES: Final = {
     "Schedule": "The schedule starts its jobs at its times, with your permissions.",
@@ -56,15 +55,10 @@ def read_manifest(visit: Visit) -> dict[str, Any]:
 
 
 def _read_jobs(visit: Visit, kind: str, name: str) -> list[dict[str, Any]] | None:
-    """Return the newest jobs that a manifest made; None of a template, whose jobs are their launchers' own."""
-    if kind == "Schedule":
-        found = visit.api.jobs.list(page_size=_JOBS, created_by=f"schedule:{name}")["jobs"]
-    elif kind == "Rollout":
-        updates = visit.api.jobs.list(page_size=_UPDATES, kind="update")["jobs"]
-        found = [each for each in updates if (each["manifest"] or {}).get("name") == name]
-    else:
-        return None
-    return [sum_up(job) for job in found[:_JOBS]]
+    """Return the newest jobs that a manifest made; None of a template without any: only backfills name theirs."""
+    where = {"created_by": f"schedule:{name}"} if kind == "Schedule" else {"label": f"manifest:{name}"}
+    found = [sum_up(job) for job in visit.api.jobs.list(page_size=_JOBS, **where)["jobs"]]
+    return None if kind == "Template" and not found else found
 
 
 def _describe_apply(visit: Visit, given: Mapping[str, str]) -> ActionPage:

@@ -86,6 +86,8 @@ class TemplateManifest(ManifestPart):
     def render(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the request with the parameters in their places, of a stream with its kind and its release.
 
+        A backfill, which can have labels, has the template's name as its label ``manifest``.
+
         Raises:
             RequestInvalidError: parameters are wrong; ``details["errors"]`` has all of them.
         """
@@ -108,6 +110,8 @@ class TemplateManifest(ManifestPart):
         if errors:
             raise RequestInvalidError(" ".join(error["message"] for error in errors), errors=errors)
         rendered: dict[str, Any] = _fill(self.launch.request, values)
+        if self.launch.kind == "backfill":
+            return {**rendered, "labels": {**(rendered.get("labels") or {}), "manifest": self.name}}
         if not self.launch.is_stream:
             return rendered
         return {**rendered, "kind": self.launch.kind, "release": self.launch.release}

@@ -12,6 +12,7 @@ import pytest
 from model.plain_yaml import read_yaml
 from model.principal import READ, SCHEDULES_APPLY
 from model.stream_options import StreamKind
+from model.stream_record import StreamState
 from tests.console.test_schedules import facts
 from tests.console.yard import EVIL, Yard, make_yard, open_client, sign_in, token_of
 
@@ -162,6 +163,30 @@ def test_a_template_is_launched_from_a_form_of_its_parameters(yard: Yard, browse
     assert second.headers["location"] == first.headers["location"]
     made = yard.api.store.get(first.headers["location"].removeprefix("/console/jobs/"))
     assert (made.kind, made.request["source"], made.request["dry_run"]) == ("merge", "hooks", True)
+
+
+def test_the_backfills_that_a_template_launched_are_on_its_page(yard: Yard, browser: httpx.Client) -> None:
+    request = {"source_topic": "orders", "from": "2026-01-01", "to": "2026-01-02", "topic": "other"}
+    template = {"kind": "Template", "name": "hole", "launch": {"kind": "backfill", "request": request}}
+    with yard.api.client(yard.key) as client:
+        client.post("/manifests:apply", content=json.dumps(template)).raise_for_status()
+        made = client.post("/manifests/hole:launch", json={"parameters": {}}).raise_for_status().json()["id"]
+        listed = client.get("/jobs", params={"label": "manifest:hole"}).json()["jobs"]
+    assert [job["id"] for job in listed] == [made]
+    page = browser.get("/console/manifests/hole").text
+    assert f"/console/jobs/{made}" in page
+    assert "/console/manifests/hole" in browser.get("/console/manifests").text
+
+
+def test_the_update_that_a_rollout_began_is_on_its_page(yard: Yard, browser: httpx.Client) -> None:
+    yard.api.store.take_streams("agent", limit=1, lease_seconds=600)
+    yard.api.store.report_stream("backup", "agent", StreamState.RUNNING, instance_id="in_1")
+    changes = {"from": {}, "to": {"options": {"slots": 4}}, "strategy": "restart", "validate": {"min_messages": 0}}
+    with yard.api.client(yard.key) as client:
+        rollout = {"kind": "Rollout", "name": "faster", "stream": "backup", **changes}
+        client.post("/manifests:apply", content=json.dumps(rollout)).raise_for_status()
+        (update,) = client.get("/jobs", params={"kind": "update"}).json()["jobs"]
+    assert f"/console/jobs/{update['id']}" in browser.get("/console/manifests/faster").text
 
 
 def test_what_is_no_template_is_not_launched(yard: Yard, browser: httpx.Client) -> None:
