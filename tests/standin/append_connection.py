@@ -17,7 +17,6 @@ class Connection:
         self.number = uuid.uuid4().hex
         self.name = ""
         self.schema_bytes = b""
-        self.fields: list[dict[str, Any]] | None = None
         self._schema: pa.Schema | None = None
 
     def read_rows(self, request: Any, entry: TableEntry) -> tuple[bytes, bytes, pa.RecordBatch]:

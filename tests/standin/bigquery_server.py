@@ -30,7 +30,7 @@ from tests.standin.rest import RestServer, Routes, add_control_routes, add_resou
 from tests.standin.rows import Rows
 from tests.standin.storage_errors import Calls
 from tests.standin.storage_read import StorageRead
-from tests.standin.storage_write import APPEND_LIMIT_BYTES, StorageWrite
+from tests.standin.storage_write import StorageWrite
 
 # A connection of AppendRows has a thread for as long as it lives.
 _THREADS: Final = 512
@@ -46,8 +46,6 @@ _OPTIONS: Final = (
 
 def act(fault: Fault) -> bool:
     """Do what a fault is, and return whether the call ends with it."""
-    if fault.kind == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
     if fault.seconds:
         time.sleep(fault.seconds)
     return fault.kind in {"error", "drop"}
@@ -56,20 +54,13 @@ def act(fault: Fault) -> bool:
 class BigQueryServer:
     """Both halves over one folder; port 0 takes a free one."""
 
-    def __init__(
-        self,
-        folder: Path,
-        host: str = "127.0.0.1",
-        rest_port: int = 0,
-        grpc_port: int = 0,
-        append_limit_bytes: int = APPEND_LIMIT_BYTES,
-    ) -> None:
+    def __init__(self, folder: Path, host: str = "127.0.0.1", rest_port: int = 0, grpc_port: int = 0) -> None:
         self.catalog = Catalog(folder)
         faults, log = FaultBook(), CallLog()
         resources = Resources(self.catalog)
         routes = Routes()
         calls = Calls(faults, log, act)
-        writes = StorageWrite(self.catalog, calls, append_limit_bytes)
+        writes = StorageWrite(self.catalog, calls)
         add_control_routes(routes, self.catalog, faults, log, writes.quota.set)
         add_resource_routes(routes, resources)
         jobs = Jobs(self.catalog, Queries(self.catalog), resources, faults, act)
@@ -101,14 +92,11 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--rest-port", type=int, default=0)
     parser.add_argument("--grpc-port", type=int, default=0)
-    parser.add_argument("--append-limit-bytes", type=int, default=APPEND_LIMIT_BYTES)
     given = parser.parse_args()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    with BigQueryServer(
-        given.data_dir, given.host, given.rest_port, given.grpc_port, given.append_limit_bytes
-    ) as server:
+    with BigQueryServer(given.data_dir, given.host, given.rest_port, given.grpc_port) as server:
         ports = {"rest": server.rest.port, "grpc": server.grpc_port, "host": given.host, "pid": os.getpid()}
         sys.stdout.write(json.dumps(ports) + "\n")
         sys.stdout.flush()

@@ -404,6 +404,13 @@ def _frames_within(log: FrameLog, first: int, last: int | None) -> list[Frame]:
 
 
 def _partition(part: Mapping[str, Any], frame: Frame, step: int | None, held_since: int | None) -> int | None:
+    """Return a frame's partition, None in the write buffer, for as long as a test holds the rows there.
+
+    "Query partitioned tables", section "Query an ingestion-time partitioned table": to query data in the
+    write-optimised storage, use ``_PARTITIONTIME IS NULL``. No page says whether rows of a PENDING stream lie
+    there after their commit, but the service calls a COMMITTED stream WRITE_OPTIMIZED
+    (https://github.com/googleapis/nodejs-bigquery-storage/issues/413): the unkind answer is kept here, for both.
+    """
     if step is None:
         return None
     if part["partition_us"] is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 _KEPT_CALLS: Final = 10_000
-KINDS: Final = ("error", "drop", "delay", "row_errors", "kill")
+KINDS: Final = ("error", "drop", "delay", "row_errors")
 
 
 @dataclass(slots=True)
@@ -19,8 +19,8 @@ class Fault:
     ``AppendRows`` or ``BatchCommitWriteStreams``; ``*`` stands for any text. ``when`` is ``before`` (nothing was
     done) or ``after`` (done and durable, the answer is lost). Kinds: ``error`` (``reason`` for REST, ``status``
     for gRPC; ``in_band`` puts it into an AppendRowsResponse), ``drop`` (the connection ends without an answer),
-    ``delay`` (``seconds``), ``row_errors`` (``rows`` of an append are refused), ``kill`` (the server kills itself
-    with SIGKILL). ``resource`` limits it to calls whose resource holds the text.
+    ``delay`` (``seconds``), ``row_errors`` (``rows`` of an append are refused). ``resource`` limits it to calls
+    whose resource holds the text.
     """
 
     method: str

@@ -90,12 +90,6 @@ class StandIn:
         """End the process with SIGKILL; clients stay usable for when it is back."""
         self._end(signal.SIGKILL)
 
-    def wait_until_dead(self, seconds: float = 30.0) -> None:
-        """Wait for a process that a fault of kind ``kill`` ends."""
-        assert self._process is not None
-        self._process.wait(seconds)
-        self._end(signal.SIGKILL)
-
     def _end(self, number: signal.Signals) -> int:
         process, self._process = self._process, None
         if process is None:

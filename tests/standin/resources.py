@@ -1,4 +1,4 @@
-"""The REST resources datasets and tables: insert, get, list, patch, update, delete."""
+"""The REST resources datasets and tables: insert, get, list, patch, delete."""
 
 import datetime as dt
 import hashlib
@@ -68,14 +68,14 @@ class Resources:
         }
 
     def change_dataset(
-        self, project: str, name: str, body: Mapping[str, Any], *, if_match: str | None, patch: bool
+        self, project: str, name: str, body: Mapping[str, Any], *, if_match: str | None
     ) -> dict[str, Any]:
-        """Patch or replace a dataset."""
+        """Patch a dataset."""
         with self._catalog.transaction():
             old = self._catalog.find_dataset(project, name)
             _check_etag(old, if_match)
             check_labels(body.get("labels"))
-            return self._put_dataset(project, name, _stamp(_changed(old, body, patch=patch), old))
+            return self._put_dataset(project, name, _stamp(_changed(old, body), old))
 
     def delete_dataset(self, project: str, name: str, *, contents: bool) -> None:
         """Drop a dataset, with ``contents`` its tables too."""
@@ -104,8 +104,6 @@ class Resources:
             stored["tableReference"] = {"projectId": project, "datasetId": dataset, "tableId": name}
             stored["location"] = parent["location"]
             _inherit_expiration(parent, stored)
-            if "encryptionConfiguration" not in stored and (key_name := _default_key(parent)):
-                stored["encryptionConfiguration"] = key_name
             self._describe(project, stored)
             checked = _checked_table(stored)
             return self.answer(self._catalog.put_table(key, _stamp(checked, None)))
@@ -130,14 +128,12 @@ class Resources:
             answer["nextPageToken"] = page[-1].key.name
         return answer
 
-    def change_table(
-        self, key: TableKey, body: Mapping[str, Any], *, if_match: str | None, patch: bool
-    ) -> dict[str, Any]:
-        """Patch or replace a table's metadata; its partitioning can't be changed."""
+    def change_table(self, key: TableKey, body: Mapping[str, Any], *, if_match: str | None) -> dict[str, Any]:
+        """Patch a table's metadata; its partitioning can't be changed."""
         with self._catalog.transaction():
             entry = self._catalog.find_table(key)
             _check_etag(entry.body, if_match)
-            old, changed = entry.body, _changed(entry.body, body, patch=patch)
+            old, changed = entry.body, _changed(entry.body, body)
             self._describe(key.project, changed)
             new = _checked_table(changed)
             if _partitioning(old) != _partitioning(new):
@@ -318,16 +314,9 @@ def _partitioning(body: Mapping[str, Any]) -> tuple[Any, Any]:
     return partitioning.get("type"), partitioning.get("field")
 
 
-def _default_key(dataset: Mapping[str, Any]) -> dict[str, Any] | None:
-    found = dataset.get("defaultEncryptionConfiguration")
-    return dict(found) if found else None
-
-
-def _changed(old: Mapping[str, Any], body: Mapping[str, Any], *, patch: bool) -> dict[str, Any]:
+def _changed(old: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
     given = {key: value for key, value in body.items() if key not in _OUTPUT_ONLY and key not in _IMMUTABLE}
     kept = {key: old[key] for key in (*_IMMUTABLE, "creationTime") if key in old}
-    if not patch:
-        return {**_without_nulls(given), **kept}
     merged = dict(old)
     for key, value in given.items():
         if value is None:

@@ -108,11 +108,10 @@ def add_resource_routes(routes: Routes, resources: Resources) -> None:
     routes.add("GET", datasets, "datasets.list",
                lambda c: resources.list_datasets(c.project, everything=c.flag("all")))  # fmt: skip
     routes.add("GET", one, "datasets.get", lambda c: resources.get_dataset(c.project, dataset(c)))
-    for verb, name in (("PATCH", "patch"), ("PUT", "update")):
-        routes.add(verb, one, f"datasets.{name}", lambda c, patch=verb == "PATCH": resources.change_dataset(
-            c.project, dataset(c), c.body, if_match=if_match(c), patch=patch))  # fmt: skip
-        routes.add(verb, table, f"tables.{name}", lambda c, patch=verb == "PATCH": resources.change_table(
-            c.table, c.body, if_match=if_match(c), patch=patch))  # fmt: skip
+    routes.add("PATCH", one, "datasets.patch", lambda c: resources.change_dataset(
+        c.project, dataset(c), c.body, if_match=if_match(c)))  # fmt: skip
+    routes.add("PATCH", table, "tables.patch", lambda c: resources.change_table(
+        c.table, c.body, if_match=if_match(c)))  # fmt: skip
     routes.add(
         "DELETE",
         one,

@@ -1,4 +1,4 @@
-"""google.cloud.bigquery.storage.v1.BigQueryWrite: streams of all three types and the default stream."""
+"""google.cloud.bigquery.storage.v1.BigQueryWrite: streams of all three types."""
 
 import re
 import threading
@@ -18,7 +18,6 @@ from tests.standin.frames import FrameLog
 from tests.standin.problems import Problem
 from tests.standin.row_checks import bad_rows
 from tests.standin.storage_errors import Calls, StorageProblem, fault_problem
-from tests.standin.storage_schemas import table_schema
 
 SERVICE: Final = "google.cloud.bigquery.storage.v1.BigQueryWrite"
 # "The size of a single AppendRowsRequest must be less than 20 MB in size. Requests larger than this return an
@@ -35,7 +34,7 @@ STREAMS_PER_HOUR: Final = 10_000
 # It differs by location ("Quotas and limits"); 1,000 is assumed here.
 CONNECTIONS: Final = 1_000
 _TABLE: Final = re.compile(r"projects/([^/]+)/datasets/([^/]+)/tables/([^/]+)")
-_STREAM: Final = re.compile(rf"({_TABLE.pattern})/(?:streams/)?([^/]+)")
+_STREAM: Final = re.compile(rf"({_TABLE.pattern})/streams/([^/]+)")
 _Type = types.WriteStream.Type
 _Request = types.AppendRowsRequest.pb()
 _Response = types.AppendRowsResponse.pb()
@@ -55,11 +54,6 @@ class Stream:
     # Of a BUFFERED stream: the rows before it are visible.
     flushed: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
-
-    @property
-    def is_default(self) -> bool:
-        """Whether it is the table's default stream, which has no offsets."""
-        return self.name.endswith("/_default")
 
 
 class StreamQuota:
@@ -89,10 +83,9 @@ class StreamQuota:
 class StorageWrite:
     """The service over one catalog."""
 
-    def __init__(self, catalog: Catalog, calls: Calls, append_limit_bytes: int = APPEND_LIMIT_BYTES) -> None:
+    def __init__(self, catalog: Catalog, calls: Calls) -> None:
         self._catalog = catalog
         self._calls = calls
-        self._limit = append_limit_bytes
         self._streams: dict[str, Stream] = {}
         # The columns that are known of a table, and since when it has others.
         self._known_fields: dict[int, tuple[list[dict[str, Any]], int]] = {}
@@ -146,20 +139,15 @@ class StorageWrite:
                 f"you can issue a raise quota request through Google Cloud Console. Entity: {request.parent}",
             )
         name = f"{request.parent}/streams/{uuid.uuid4().hex}"
-        return self._answer(self._add_stream(name, entry, kind.name), entry, full=True)
+        return self._answer(self._add_stream(name, entry, kind.name), entry)
 
     def get(self, request: Any) -> types.WriteStream:
-        """Return a stream; the FULL view has the table's schema."""
-        stream, entry = self._find_stream(request.name)
-        return self._answer(stream, entry, full=request.view == types.WriteStreamView.FULL)
+        """Return a stream, without its table's schema."""
+        return self._answer(*self._find_stream(request.name))
 
     def finalise(self, request: Any) -> types.FinalizeWriteStreamResponse:
         """Let nothing more be appended; calling it again answers the same."""
         stream, _ = self._find_stream(request.name)
-        if stream.is_default:
-            raise StorageProblem(
-                "INVALID_ARGUMENT", "The default stream can't be finalized.", "INVALID_STREAM_TYPE", stream.name
-            )
         with stream.lock, self._catalog.transaction() as db:
             db.execute("UPDATE streams SET finalised = 1 WHERE name = ?", (stream.name,))
             stream.finalised = True
@@ -284,9 +272,9 @@ class StorageWrite:
             raise fault_problem(fault)
         if not connection.name:
             raise StorageProblem("INVALID_ARGUMENT", "The first request has to name its write_stream.")
-        if len(raw) > self._limit:
+        if len(raw) > APPEND_LIMIT_BYTES:
             raise StorageProblem(
-                "INVALID_ARGUMENT", f"AppendRows request too large: {len(raw)} limit {self._limit}"
+                "INVALID_ARGUMENT", f"AppendRows request too large: {len(raw)} limit {APPEND_LIMIT_BYTES}"
             )
         return self._store(request, connection, len(raw))
 
@@ -305,12 +293,7 @@ class StorageWrite:
             "AppendRows", connection.name, "ok", rows=parsed.num_rows, bytes=size, connection=connection.number
         )
         answer = _Response(write_stream=stream.name)
-        answer.append_result.SetInParent()
-        if not stream.is_default:
-            answer.append_result.offset.value = first
-        if connection.fields is not None and connection.fields != entry.fields:
-            answer.updated_schema.CopyFrom(types.TableSchema.pb(table_schema(entry.fields)))
-        connection.fields = entry.fields
+        answer.append_result.offset.value = first
         return answer
 
     def _write(self, stream: Stream, request: Any, schema: bytes, batch: bytes, rows: int) -> int:
@@ -320,8 +303,6 @@ class StorageWrite:
                     "INVALID_ARGUMENT", f"Stream is finalized: {stream.name}", "STREAM_FINALIZED", stream.name
                 )
             if request.HasField("offset"):
-                if stream.is_default:
-                    raise StorageProblem("INVALID_ARGUMENT", "The default stream takes no offset.")
                 _check_offset(stream, request.offset.value)
             return stream.log.append(schema, batch, rows, now_us())
 
@@ -378,8 +359,6 @@ class StorageWrite:
         if match is None:
             raise StorageProblem("INVALID_ARGUMENT", f"Not a stream: {name}")
         entry = self._find_table(match.group(1))
-        if match.group(5) == "_default":
-            name = f"{match.group(1)}/streams/_default"
         with self._lock:
             stream = self._streams.get(name)
             if stream is None or stream.table_id != entry.id:
@@ -389,8 +368,6 @@ class StorageWrite:
     def _load_stream(self, name: str, entry: TableEntry) -> Stream:
         rows = self._catalog.query("SELECT * FROM streams WHERE name = ? AND table_id = ?", name, entry.id)
         if not rows:
-            if name.endswith("/_default"):
-                return self._add_stream(name, entry, "COMMITTED")
             raise StorageProblem("NOT_FOUND", f"Requested entity was not found: {name}", "STREAM_NOT_FOUND", name)
         row = rows[0]
         log = self._catalog.log(row["path"])
@@ -421,7 +398,7 @@ class StorageWrite:
             self._streams[name] = stream
         return stream
 
-    def _answer(self, stream: Stream, entry: TableEntry, *, full: bool) -> types.WriteStream:
+    def _answer(self, stream: Stream, entry: TableEntry) -> types.WriteStream:
         answer = types.WriteStream(
             name=stream.name,
             type_=_Type[stream.type],
@@ -431,8 +408,6 @@ class StorageWrite:
         )
         if stream.committed_us is not None:
             answer.commit_time = _timestamp(stream.committed_us)
-        if full:
-            answer.table_schema = table_schema(entry.fields)
         return answer
 
 

@@ -1,14 +1,11 @@
-import re
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from google.api_core import exceptions
 from google.cloud import bigquery
+from google.cloud.bigquery_storage_v1 import types
 
-from tests.standin.conftest import MOMENT, make_archive, messages
-from tests.standin.writer import COMMITTED, request
-
-TODAY = "_PARTITIONTIME >= TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL 3 DAY)"
+from tests.standin.conftest import make_archive
 
 
 def today():
@@ -39,16 +36,6 @@ def test_a_pseudo_column_needs_another_name_in_a_result(archive):
         archive.query("SELECT _PARTITIONTIME FROM {t}")
 
 
-def test_hours_can_be_partitions(shared_standin, dataset):
-    partitioning = bigquery.TimePartitioning(type_="HOUR")
-    archive = make_archive(shared_standin, dataset, time_partitioning=partitioning)
-    archive.load(0, 1, "2026010203")
-    [[moment]] = archive.query("SELECT _PARTITIONTIME AS pt FROM {t}")
-    assert moment == datetime(2026, 1, 2, 3, tzinfo=UTC)
-    with pytest.raises(exceptions.BadRequest, match="decorator"):
-        archive.load(1, 1, "20260102")
-
-
 def test_a_partition_that_expired_is_gone(shared_standin, dataset):
     """ "Manage partitioned tables", partition expiration: counted from the partition's own time."""
     partitioning = bigquery.TimePartitioning(type_="DAY", expiration_ms=3 * 86_400_000)
@@ -63,39 +50,6 @@ def test_a_partition_that_expired_is_gone(shared_standin, dataset):
     table = archive.rest.update_table(table, ["time_partitioning"])
     assert table.time_partitioning.expiration_ms is None
     assert archive.query("SELECT COUNT(*) FROM {t}") == [(5,)]
-
-
-def test_parameters_are_named_and_typed(archive):
-    archive.add(0, 5)
-    text = (
-        "SELECT message_id FROM {t} WHERE message_id IN UNNEST(@ids) AND publish_time = @at "
-        "AND data != @no AND @yes"
-    )
-    rows = archive.query(
-        text,
-        bigquery.ArrayQueryParameter("ids", "STRING", ["m1", "m3", "x"]),
-        bigquery.ScalarQueryParameter("at", "TIMESTAMP", MOMENT),
-        bigquery.ScalarQueryParameter("no", "BYTES", b"\x00\xff3"),
-        bigquery.ScalarQueryParameter("yes", "BOOL", True),
-        bigquery.ScalarQueryParameter("unused", "INT64", 3),
-    )
-    assert rows == [("m1",)]
-
-
-def test_arrays_of_structs_are_unnested_in_every_spelling(archive):
-    archive.add(0, 12)
-    for text in (
-        "SELECT message_id FROM {t} m, UNNEST(m.attributes) a WHERE a.key = 'number' AND a.value = '7'",
-        "SELECT message_id FROM {t}, UNNEST(attributes) WHERE key = 'number' AND value = '7'",
-        "SELECT message_id FROM {t} m CROSS JOIN m.attributes a WHERE a.key = 'number' AND a.value = '7'",
-        (
-            "SELECT message_id FROM {t} WHERE EXISTS "
-            "(SELECT 1 FROM UNNEST(attributes) WHERE key = 'number' AND value = '7')"
-        ),
-        "SELECT message_id FROM {t} WHERE (SELECT value FROM UNNEST(attributes) WHERE key = 'number') = '7'",
-        "SELECT id FROM (SELECT message_id AS id, a.value AS v FROM {t} m, UNNEST(attributes) AS a) WHERE v = '7'",
-    ):
-        assert archive.query(text) == [("m7",)], text
 
 
 def test_a_filter_on_partitions_prunes_what_is_read(archive):
@@ -130,55 +84,9 @@ def test_a_table_can_require_a_filter_on_its_partitions(shared_standin, dataset)
     assert archive.query(f"SELECT COUNT(*) FROM {dataset}.v WHERE pt > '2025-12-31'") == [(2,)]
     with pytest.raises(exceptions.BadRequest, match="without a filter over column"):
         archive.query(f"SELECT COUNT(*) FROM {dataset}.v")
-
-
-def test_delete_takes_rows_away_and_leaves_partitions(archive):
-    archive.load(0, 4, "20260101")
-    archive.load(4, 4, "20260102")
-    job = archive.run(
-        "DELETE FROM {t} WHERE _PARTITIONDATE = '2026-01-01' AND EXISTS (SELECT 1 FROM UNNEST(attributes) "
-        "WHERE key = 'number' AND value = @n)",
-        bigquery.ScalarQueryParameter("n", "STRING", "2"),
-    )
-    assert (job.statement_type, job.num_dml_affected_rows, job.dml_stats.deleted_row_count) == ("DELETE", 1, 1)
-    rows = archive.query("SELECT _PARTITIONDATE AS d, COUNT(*) FROM {t} GROUP BY 1 ORDER BY 1")
-    assert rows == [(date(2026, 1, 1), 3), (date(2026, 1, 2), 4)]
-    with pytest.raises(exceptions.BadRequest, match="must have a WHERE"):
-        archive.run("DELETE FROM {t}")
-
-
-def test_rows_that_a_stream_brings_during_a_statement_stay(shared_standin, archive, dataset):
-    archive.add(0, 2)
-    stream = archive.create(COMMITTED)
-    archive.append(request(stream, messages(2, 2)))
-    archive.run(f"DELETE FROM {{t}} WHERE {TODAY} AND message_id IN ('m0', 'm2')")
-    archive.append(request(stream, messages(4, 2), 2))
-    rows = archive.query("SELECT message_id FROM {t} ORDER BY 1")
-    assert rows == [("m1",), ("m3",), ("m4",), ("m5",)]
-
-
-def test_types_and_values_are_those_of_googlesql(archive, dataset):
-    archive.add(0, 3)
-    archive.run(f"CREATE TABLE {dataset}.e AS SELECT message_id AS id, topic, publish_time AS ts FROM {{t}}")
-    hour = MOMENT.replace(minute=0, second=0, microsecond=0)
-    for text, expected in (
-        ("SELECT * EXCEPT (ts) REPLACE (UPPER(topic) AS topic) FROM e WHERE id = 'm1'", ("m1", "ORDERS")),
-        ("SELECT ARRAY_AGG(id ORDER BY id DESC LIMIT 1)[OFFSET(0)] FROM e", ("m2",)),
-        ("SELECT x.id FROM (SELECT ARRAY_AGG(t ORDER BY id LIMIT 1)[OFFSET(0)] AS x FROM e AS t)", ("m0",)),
-        ("SELECT TIMESTAMP_TRUNC(ts, HOUR), EXTRACT(HOUR FROM ts) FROM e LIMIT 1", (hour, 3)),
-        ("SELECT TIMESTAMP_MICROS(1), PARSE_TIMESTAMP('%Y', '1970')",
-         (datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC), datetime(1970, 1, 1, tzinfo=UTC))),
-        ("SELECT 7 / 2, DIV(7, 2), SAFE_DIVIDE(1, 0), SUM(1), SUM(0.5) FROM e", (3.5, 3, None, 3, 1.5)),
-        ("SELECT DATE_ADD(DATE '2026-01-31', INTERVAL 1 MONTH)", (date(2026, 2, 28),)),
-        ("SELECT id FROM e ORDER BY NULLIF(id, 'm2') LIMIT 1", ("m2",)),
-        ("SELECT COUNT(*) FROM e AS e LEFT JOIN e AS f ON e.id = f.id AND f.id = 'm1' WHERE f.id IS NULL", (2,)),
-        ("SELECT TO_HEX(MD5('a')), [1, 2][SAFE_OFFSET(5)], IF(TRUE, 'a', 'b')",
-         ("0cc175b9c0f1b6a831c399e269772661", None, "a")),
-    ):  # fmt: skip
-        text = re.sub(r"(FROM|JOIN) e\b", rf"\1 {dataset}.e", text)  # noqa: PLW2901
-        assert archive.query(text) == [expected], text
-    job = archive.run("SELECT 1.5 AS f, NUMERIC '1.123456789' AS n, TIMESTAMP_SECONDS(1) AS t", dry_run=True)
-    assert [f.field_type for f in job.schema] == ["FLOAT", "NUMERIC", "TIMESTAMP"]
+    session = types.ReadSession(table=archive.table, data_format="ARROW")
+    with pytest.raises(exceptions.InvalidArgument, match="without a filter"):
+        shared_standin.read_client().create_read_session(parent="projects/shop", read_session=session)
 
 
 @pytest.mark.parametrize(
@@ -187,6 +95,9 @@ def test_types_and_values_are_those_of_googlesql(archive, dataset):
         "SELECT o FROM UNNEST([1]) AS x WITH OFFSET AS o",
         "SELEC 1",
         "SELECT 1; SELECT 2",
+        "BEGIN TRANSACTION; SELECT 1",
+        "BEGIN TRANSACTION; DROP TABLE a.b; COMMIT TRANSACTION",
+        "DELETE FROM {t}",
         "SELECT * FROM messages",
         "SELECT a, a FROM (SELECT 1 AS a)",
         "GRANT x TO y",
@@ -215,39 +126,31 @@ def test_pruning_never_changes_what_a_join_gives(archive):
     assert archive.query(text) == [("m2",), ("m3",)]
 
 
-def test_an_insert_may_name_the_partition_of_its_rows(archive):
-    """ "Data manipulation language syntax", INSERT: _PARTITIONTIME can be set, else it is the current one."""
-    archive.run("INSERT INTO {t} (_PARTITIONTIME, message_id) VALUES (TIMESTAMP '2026-01-02', 'a')")
-    archive.run("INSERT INTO {t} (message_id) VALUES ('b')")
-    rows = archive.query("SELECT message_id, _PARTITIONTIME AS pt FROM {t} ORDER BY 1")
-    assert rows[0] == ("a", datetime(2026, 1, 2, tzinfo=UTC))
-    assert rows[1][1] in {today(), today() - timedelta(days=1)}
+def test_a_condition_on_the_partitioning_column_is_what_a_query_reads(shared_standin, dataset):
+    client = shared_standin.client()
+    fields = [bigquery.SchemaField("day", "DATE"), bigquery.SchemaField("id", "INT64")]
+    table = bigquery.Table(f"{client.project}.{dataset}.by_day", schema=fields)
+    table.time_partitioning = bigquery.TimePartitioning(field="day")
+    client.create_table(table)
+    given = [{"day": date(2026, 3, 1 + n % 10).isoformat(), "id": n} for n in range(100)]
+    assert client.insert_rows_json(table, given) == []
+
+    def scanned(condition):
+        config = bigquery.QueryJobConfig(dry_run=True, use_query_cache=False)
+        text = f"SELECT id FROM {dataset}.by_day WHERE {condition}"
+        return client.query(text, job_config=config).total_bytes_processed
+
+    assert scanned("id > 0") == 800
+    assert scanned("day >= '2026-03-02' AND day < '2026-03-04'") == 2 * 10 * (8 + 8)
+    assert scanned("day = '2027-01-01'") == 0
 
 
-def test_a_table_has_its_past_for_a_week(archive):
-    """ "Access historical data": FOR SYSTEM_TIME AS OF reads rows as they were, streamed, loaded or deleted."""
-    archive.add(0, 2)
-    [(first,)] = archive.query("SELECT CURRENT_TIMESTAMP()")
-    archive.add(2, 1)
-    archive.load(3, 1, "20260102")
-    [(second,)] = archive.query("SELECT CURRENT_TIMESTAMP()")
-    archive.run("DELETE FROM {t} WHERE message_id IN ('m0', 'm3')")
-    count = "SELECT COUNT(*) FROM {t} AS t FOR SYSTEM_TIME AS OF @at"
-
-    def count_at(moment):
-        [(found,)] = archive.query(count, bigquery.ScalarQueryParameter("at", "TIMESTAMP", moment))
-        return found
-
-    assert (count_at(first), count_at(second)) == (2, 4)
-    [(now,)] = archive.query("SELECT COUNT(*) FROM {t}")
-    assert now == 2
-    for moment in (first - timedelta(days=8), first - timedelta(hours=1), first + timedelta(days=1)):
+def test_the_past_of_a_table_begins_with_it_and_ends_now_and_is_kept_for_a_week(archive):
+    """ "Access historical data": FOR SYSTEM_TIME AS OF."""
+    [(now,)] = archive.query("SELECT CURRENT_TIMESTAMP()")
+    for moment in (now - timedelta(days=8), now - timedelta(hours=1), now + timedelta(days=1)):
         with pytest.raises(exceptions.BadRequest, match="Invalid snapshot time"):
-            count_at(moment)
-
-
-def test_substr_of_bytes_counts_bytes(archive, dataset):
-    """ "String functions", SUBSTR: a portion of STRING or BYTES, by characters or by bytes."""
-    archive.run(f"CREATE TABLE {dataset}.letters AS SELECT b'\\x00\\xffab' AS data, 'a\u00e9b' AS text")
-    cut = "SUBSTR(l.data, 1, 2) AS head, SUBSTR(l.data, 2, 9) AS tail, SUBSTR(l.text, 1, 2) AS text"
-    assert archive.query(f"SELECT {cut} FROM {dataset}.letters AS l") == [(b"\x00\xff", b"\xffab", "a\u00e9")]
+            archive.query(
+                "SELECT COUNT(*) FROM {t} AS t FOR SYSTEM_TIME AS OF @at",
+                bigquery.ScalarQueryParameter("at", "TIMESTAMP", moment),
+            )

@@ -1,27 +1,11 @@
-from datetime import UTC, datetime, timedelta
-
 import pytest
 from google.api_core import exceptions
 from google.cloud import bigquery
 
-from tests.waiting import wait_until
-
 ARCHIVE = [
-    bigquery.SchemaField("data", "BYTES", description="payload"),
-    bigquery.SchemaField(
-        "attributes",
-        "RECORD",
-        mode="REPEATED",
-        fields=[bigquery.SchemaField("key", "STRING"), bigquery.SchemaField("value", "STRING")],
-    ),
+    bigquery.SchemaField("data", "BYTES"),
     bigquery.SchemaField("message_id", "STRING", mode="REQUIRED"),
-    bigquery.SchemaField("publish_time", "TIMESTAMP"),
     bigquery.SchemaField("topic", "STRING"),
-    bigquery.SchemaField("size", "INT64"),
-    bigquery.SchemaField("score", "FLOAT64"),
-    bigquery.SchemaField("ok", "BOOL"),
-    bigquery.SchemaField("day", "DATE"),
-    bigquery.SchemaField("raw", "JSON"),
 ]
 
 
@@ -31,14 +15,10 @@ def client(shared_standin):
         yield client
 
 
-def archive(dataset, name="messages"):
-    table = bigquery.Table(f"shop.{dataset}.{name}", ARCHIVE)
-    table.time_partitioning = bigquery.TimePartitioning(type_="DAY", expiration_ms=86_400_000)
-    table.require_partition_filter = True
+def archive(dataset):
+    table = bigquery.Table(f"shop.{dataset}.messages", ARCHIVE)
+    table.time_partitioning = bigquery.TimePartitioning(type_="DAY")
     table.clustering_fields = ["topic", "message_id"]
-    table.labels = {"team": "data"}
-    table.description = "every message"
-    table.encryption_configuration = bigquery.EncryptionConfiguration("projects/p/keys/k")
     return table
 
 
@@ -106,24 +86,6 @@ def test_bad_tables_are_refused(client, dataset):
         )
 
 
-def test_an_expired_table_is_gone(client, dataset):
-    table = archive(dataset)
-    table.expires = datetime.now(UTC) - timedelta(seconds=1)
-    with pytest.raises(exceptions.BadRequest, match="future"):
-        client.create_table(table)
-    table.expires = datetime.now(UTC) + timedelta(seconds=1)
-    client.create_table(table)
-
-    def is_gone():
-        try:
-            client.get_table(table.reference)
-        except exceptions.NotFound:
-            return True
-        return False
-
-    wait_until(is_gone, "the table expires")
-
-
 def test_an_explicit_null_at_creation_does_not_keep_the_dataset_s_defaults_away(client, dataset):
     parent = client.get_dataset(dataset)
     parent.default_table_expiration_ms = 3_600_000
@@ -138,13 +100,3 @@ def test_an_explicit_null_at_creation_does_not_keep_the_dataset_s_defaults_away(
     plain = bigquery.Table(f"shop.{dataset}.plain", ARCHIVE)
     plain.expires = None
     assert client.create_table(plain).expires is not None
-
-
-def test_defaults_of_the_dataset_reach_its_tables(client, dataset):
-    parent = client.get_dataset(dataset)
-    parent.default_table_expiration_ms = 3_600_000
-    parent.default_encryption_configuration = bigquery.EncryptionConfiguration("projects/p/keys/d")
-    client.update_dataset(parent, ["default_table_expiration_ms", "default_encryption_configuration"])
-    table = client.create_table(bigquery.Table(f"shop.{dataset}.t", ARCHIVE))
-    assert table.expires is not None
-    assert table.encryption_configuration.kms_key_name == "projects/p/keys/d"

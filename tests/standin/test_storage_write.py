@@ -1,13 +1,11 @@
-import threading
-
 import pyarrow as pa
 import pytest
 from google.api_core import exceptions
 from google.cloud import bigquery
 from google.cloud.bigquery_storage_v1 import types
-from grpc_status import rpc_status
 
-from tests.standin.writer import BUFFERED, COMMITTED, PENDING, Code, Writer, batch, code_of, request
+from tests.standin.conftest import messages
+from tests.standin.writer import BUFFERED, COMMITTED, Code, Writer, batch, request
 
 
 @pytest.fixture
@@ -56,31 +54,6 @@ def test_rows_that_were_not_flushed_before_their_stream_was_finalized_are_never_
     assert writer.rows == 1
     [error] = writer.commit(stream).stream_errors
     assert error.code == Code.INVALID_STREAM_TYPE
-
-
-def test_only_a_buffered_stream_can_be_flushed(writer):
-    for stream in (writer.create(PENDING), writer.create(COMMITTED), f"{writer.table}/streams/_default"):
-        writer.append(request(stream, batch("a")))
-        with pytest.raises(exceptions.InvalidArgument):
-            writer.flush(stream, 0)
-    with pytest.raises(exceptions.NotFound):
-        writer.flush(f"{writer.table}/streams/nothing", 0)
-
-
-def test_an_offset_that_is_taken_or_too_far_is_an_answer_and_the_stream_goes_on(writer):
-    """Reference of AppendRowsResponse.error: ALREADY_EXISTS, OUT_OF_RANGE; of StorageError: their codes."""
-    stream = writer.create()
-    first, again, far, on = writer.append(
-        request(stream, batch("a", "b"), 0),
-        request(stream, batch("a", "b"), 0),
-        request(stream, batch("x"), 7),
-        request(stream, batch("c"), 2),
-    )
-    assert first.append_result.offset == 0
-    assert (again.error.code, code_of(again.error)) == (6, Code.OFFSET_ALREADY_EXISTS)
-    assert (far.error.code, code_of(far.error)) == (11, Code.OFFSET_OUT_OF_RANGE)
-    assert on.append_result.offset == 2
-    assert writer.finalise(stream) == 3
 
 
 def test_streams_are_committed_all_or_none(writer):
@@ -158,18 +131,6 @@ def test_a_schema_that_does_not_fit_ends_the_connection(writer):
         writer.append(request(stream, batch("a").drop_columns(["message_id"])))
 
 
-def test_unknown_streams_and_tables_are_not_found(writer):
-    with pytest.raises(exceptions.NotFound) as refused:
-        writer.append(request(f"{writer.table}/streams/nothing", batch("a")))
-    assert code_of(rpc_status.from_call(refused.value.errors[0])) == Code.STREAM_NOT_FOUND
-    with pytest.raises(exceptions.NotFound):
-        writer.api.get_write_stream(name=f"{writer.table}/streams/nothing")
-    with pytest.raises(exceptions.NotFound):
-        writer.api.create_write_stream(
-            parent="projects/shop/datasets/none/tables/none", write_stream=types.WriteStream(type_=PENDING)
-        )
-
-
 def test_streams_end_with_their_table(writer):
     stream = writer.create()
     writer.append(request(stream, batch("a")))
@@ -180,62 +141,12 @@ def test_streams_end_with_their_table(writer):
         writer.append(request(stream, batch("a")))
 
 
-def test_a_changed_table_is_told_once(writer):
-    """ "Batch load and stream data with BigQuery Storage Write API": schema update detection."""
-    stream = writer.create(COMMITTED)
-    sent, changed = threading.Event(), threading.Event()
-
-    def requests():
-        yield request(stream, batch("a"))
-        sent.set()
-        assert changed.wait(30)
-        yield request(stream, batch("b"))
-        yield request(stream, batch("c"))
-
-    answers = writer.api.append_rows(requests())
-    first = next(iter(answers))
-    assert sent.wait(30)
-    table = writer.rest.get_table(writer.name)
-    table.schema = [*table.schema, bigquery.SchemaField("topic", "STRING")]
-    writer.rest.update_table(table, ["schema"])
-    changed.set()
-    second, third = list(answers)
-    assert not first.updated_schema.fields
-    assert [f.name for f in second.updated_schema.fields][-1] == "topic"
-    assert not third.updated_schema.fields
-    assert writer.rows == 3
-
-
-def test_only_one_of_two_appends_at_the_same_offset_is_taken(writer):
-    stream = writer.create()
-    results = []
-    threads = [
-        threading.Thread(
-            target=lambda n=n: results.extend(writer.append(request(stream, batch(str(n)), 0))), daemon=True
-        )
-        for n in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert sorted(bool(r.error.code) for r in results) == [False, True, True, True]
-    assert writer.finalise(stream) == 1
-
-
-def test_a_new_table_and_new_columns_are_known_later_than_to_rest(writer, shared_standin):
-    """https://github.com/googleapis/google-cloud-go/issues/12449, https://github.com/supabase/etl/pull/862"""
-    shared_standin.delay_storage(tables=3600)
-    with pytest.raises(exceptions.NotFound, match="Requested entity was not found"):
-        writer.create()
-    shared_standin.delay_storage(columns=3600)
-    stream = writer.create()
-    writer.append(request(stream, batch("a")))
-    table = writer.rest.get_table(writer.name)
-    table.schema = [*table.schema, bigquery.SchemaField("more", "STRING")]
-    writer.rest.update_table(table, ["schema"])
-    with pytest.raises(exceptions.InvalidArgument, match="extra fields"):
-        writer.append(request(writer.create(), batch("b", more="x")))
-    shared_standin.delay_storage()
-    [answer] = writer.append(request(writer.create(), batch("b", more="x")))
-    assert not answer.error.code
+def test_rows_that_streams_bring_after_a_query_took_the_table_s_place_are_lost(archive):
+    archive.add(0, 2)
+    job = bigquery.QueryJobConfig(destination=f"shop.{archive.name}", write_disposition="WRITE_TRUNCATE")
+    archive.rest.query_and_wait(f"SELECT * FROM `{archive.name}`", job_config=job)
+    stream = archive.create()
+    archive.append(request(stream, messages(2, 3)))
+    archive.finalise(stream)
+    archive.commit(stream)
+    assert archive.query("SELECT COUNT(*) FROM {t}") == [(2,)]
