@@ -21,8 +21,7 @@ from collector.refused import RefusedFile
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.encoding import encode_attributes
 from connectors.pubsub.sending import decode_message, encode_message
-from local.segment import Segment
-from model.errors import LeaseHeldError, QueueFullError
+from model.errors import LeaseHeldError
 from tests.collector.conftest import Yard
 from tests.collector.queues import message, numbers, run, wait_for
 from tests.power import Survival, can_record, rebuild, record
@@ -153,27 +152,6 @@ def test_a_damaged_event_takes_no_other_with_it(yard: Yard, away: PubSub, tmp_pa
     found = numbers(yard.pull(19))
     assert found == sorted(found)
     assert list((folder / yard.topic).glob("*.damaged-*"))
-
-
-def test_a_fault_that_nobody_foresaw_leaves_no_request_without_an_answer(yard, tmp_path, monkeypatch):
-    real = Segment.append
-
-    async def work(queue: QueueDelivery) -> None:
-        await queue.deliver(yard.topic, [message(1)])
-
-        def fail(*_: Any) -> None:
-            raise ValueError("nobody foresaw this")
-
-        monkeypatch.setattr(Segment, "append", fail)
-        async with asyncio.timeout(5):
-            [refused] = await queue.deliver(yard.topic, [message(2)])
-        assert isinstance(refused, QueueFullError)
-        monkeypatch.setattr(Segment, "append", real)
-        async with asyncio.timeout(5):
-            assert await queue.deliver(yard.topic, [message(3)]) == [None]
-
-    run(yard.pubsub, tmp_path / "queue", work)
-    assert numbers(yard.pull(2)) == [1, 3]
 
 
 def test_what_pubsub_refuses_is_set_aside_and_blocks_nobody(yard: Yard, tmp_path: Path) -> None:

@@ -1,14 +1,12 @@
 """The collector's queue where there is no room: on the disk, in the queue, or in the file of refused events."""
 
 import asyncio
-import errno
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,12 +20,11 @@ from local.server import PubSubServer
 from model.errors import QueueFullError
 from tests.collector.conftest import Yard
 from tests.collector.queues import message, numbers, run, wait_for
+from tests.worlds.full_disk import full
+from tests.worlds.tables import raising
 
 
 def test_a_full_disk_refuses_the_first_event_of_a_topic_as_any_other(yard, tmp_path, monkeypatch):
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     async def work(queue: QueueDelivery) -> None:
         with monkeypatch.context() as patch:
             patch.setattr("local.segment.Path.touch", full)
@@ -58,20 +55,16 @@ def test_a_full_queue_takes_nothing_of_a_request_until_there_is_room(yard: Yard,
         run(client, tmp_path / "queue", work, max_bytes=12_000)
 
 
-def test_a_disk_that_takes_nothing_is_said_and_nothing_is_half_taken(yard, tmp_path, monkeypatch):
-    real = Segment.append
-
+@pytest.mark.parametrize("fault", [full, raising(ValueError("nobody foresaw this"))], ids=["full", "bug"])
+def test_a_disk_that_takes_nothing_is_said_and_nothing_is_half_taken(yard, tmp_path, monkeypatch, fault):
     async def work(queue: QueueDelivery) -> None:
         assert await queue.deliver(yard.topic, [message(1)]) == [None]
-
-        def full(*_: Any) -> None:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        monkeypatch.setattr(Segment, "append", full)
-        [refused] = await queue.deliver(yard.topic, [message(2)])
-        assert isinstance(refused, QueueFullError)
-        monkeypatch.setattr(Segment, "append", real)
-        assert await queue.deliver(yard.topic, [message(3)]) == [None]
+        async with asyncio.timeout(5):
+            with monkeypatch.context() as patch:
+                patch.setattr(Segment, "append", fault)
+                [refused] = await queue.deliver(yard.topic, [message(2)])
+            assert isinstance(refused, QueueFullError)
+            assert await queue.deliver(yard.topic, [message(3)]) == [None]
 
     run(yard.pubsub, tmp_path / "queue", work)
     assert numbers(yard.pull(2)) == [1, 3]

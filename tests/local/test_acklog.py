@@ -1,42 +1,17 @@
-import errno
 import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from local import acklog, segments
 from local.acklog import AckLog
 from local.seqset import SeqSet
 from local.status import StatusError
+from tests.worlds.full_disk import full
 
 
 def state(log: AckLog) -> tuple[int, list[tuple[int, int]]]:
     return log.acked.floor, log.acked.runs()
-
-
-def test_a_new_log_begins_at_its_first_message(tmp_path: Path) -> None:
-    assert state(AckLog(tmp_path / "a", 7)) == (7, [])
-
-
-runs = st.lists(
-    st.tuples(st.integers(5, 40), st.integers(1, 6)).map(lambda r: (r[0], r[0] + r[1])), min_size=1, max_size=3
-)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
-@given(st.lists(runs, max_size=10))
-def test_what_was_recorded_is_there_after_a_restart(tmp_path: Path, entries: list[list[tuple[int, int]]]) -> None:
-    path = tmp_path / "a"
-    path.unlink(missing_ok=True)
-    log = AckLog(path, 5)
-    for entry in entries:
-        log.record(entry)
-    again = AckLog(path, 5)
-    assert state(again) == state(log)
-    log.close()
-    again.close()
 
 
 @pytest.mark.parametrize("cut", range(1, 33))
@@ -70,20 +45,9 @@ def test_the_file_stays_small_over_many_acknowledgements(tmp_path: Path, monkeyp
     assert state(AckLog(tmp_path / "a", 0)) == (2000, [])
 
 
-def test_a_floor_raised_in_memory_is_written_when_asked(tmp_path: Path) -> None:
-    log = AckLog(tmp_path / "a", 0)
-    log.acked.add(0, 5)
-    assert state(AckLog(tmp_path / "a", 0)) == (0, [])
-    log.record_floor()
-    assert state(AckLog(tmp_path / "a", 0)) == (5, [])
-
-
 def test_a_full_disk_leaves_the_state_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = AckLog(tmp_path / "a", 0)
     log.record([(0, 1)])
-
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(segments.os, "pwrite", full)

@@ -47,14 +47,6 @@ def test_without_exactly_once_the_same_late_ack_counts(shop) -> None:
     shop.ack(subscription, [first])
 
 
-def test_a_second_ack_of_one_delivery_fails(shop, subscription: str) -> None:
-    shop.publish(b"a")
-    (message,) = shop.pull(subscription)
-    shop.ack(subscription, [message])
-    with pytest.raises(exceptions.InvalidArgument):
-        shop.ack(subscription, [message])
-
-
 def test_more_time_for_a_lease_that_is_over_fails(shop, subscription: str) -> None:
     shop.publish(b"a")
     (message,) = shop.pull(subscription)

@@ -1,4 +1,3 @@
-import errno
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from local.resources import Resources
 from local.status import StatusError
 from local.wire import parse_ack_ids
 from model.errors import CheckpointCorruptError
+from tests.worlds.full_disk import full
 
 TOPIC = "projects/p/topics/orders"
 SUBSCRIPTION = "projects/p/subscriptions/orders"
@@ -216,9 +216,6 @@ def test_files_that_a_crash_left_behind_are_removed_at_start(resources: Resource
 def test_a_full_disk_creates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     resources = Resources(tmp_path)
 
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with monkeypatch.context() as patch:
         patch.setattr(catalog, "write_all", full)
         with pytest.raises(StatusError, match="disk is full"):
@@ -246,9 +243,6 @@ def test_a_full_disk_does_not_keep_what_retention_has_ended(tmp_path, monkeypatc
     for n in range(5):
         publish(resources, b"%d" % n)
     resources.create_snapshot(SNAPSHOT, SUBSCRIPTION, {})
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(acklog, "write_all", full)
     monkeypatch.setattr(catalog, "write_all", full)

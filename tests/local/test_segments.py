@@ -163,14 +163,6 @@ def test_consumed_segments_are_deleted_and_the_others_stay_readable(tmp_path: Pa
         read(log, 4)
 
 
-def test_segments_younger_than_the_retention_are_kept(tmp_path: Path) -> None:
-    log = MessageLog(tmp_path, FIRST_ID, segment_bytes=1)
-    log.append([body("a")])
-    log.append([body("b")])
-    assert log.delete_before(2, publish_time=log.publish_time(0)) == 0
-    assert log.delete_before(2, publish_time=log.publish_time(0) + 1) == 1
-
-
 def test_a_reader_of_a_deleted_segment_can_finish(tmp_path: Path) -> None:
     log = MessageLog(tmp_path, FIRST_ID, segment_bytes=1)
     log.append([body("a")])

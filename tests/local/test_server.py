@@ -1,6 +1,4 @@
-import errno
 import json
-import os
 import queue
 import socket
 import subprocess
@@ -20,6 +18,7 @@ from local.resources import Resources
 from local.server import STATS_METHOD, PubSubServer
 from model.errors import LeaseHeldError, PortTakenError, StorageFullError
 from tests.waiting import wait_until
+from tests.worlds.full_disk import full
 
 
 def test_a_second_server_on_the_same_folder_is_refused(server: PubSubServer) -> None:
@@ -37,10 +36,7 @@ def test_a_start_that_has_no_space_to_repair_what_is_damaged_says_so_and_leaves_
     (acks,) = tmp_path.glob("subscriptions/*.acks")
     acks.write_bytes(b"torn")
 
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(damage, "replace_file", refuse)
+    monkeypatch.setattr(damage, "replace_file", full)
     with pytest.raises(StorageFullError, match="no space"):
         PubSubServer(tmp_path).start()
     assert acks.read_bytes() == b"torn"

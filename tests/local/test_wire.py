@@ -81,7 +81,7 @@ def test_any_bytes_are_a_request_or_an_invalid_argument(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "size", [1, 79, 80, 81, 90, 127, 128, 16_200, 16_290, 16_383, 16_384, 2_097_100, 2_097_152, 9_000_000]
+    "size", [1, *range(60, 91), 127, 128, 16_200, 16_290, 16_383, 16_384, 2_097_100, 2_097_152, 9_000_000]
 )
 def test_ack_ids_land_where_they_belong_at_every_length_of_length(size: int) -> None:
     body = PubsubMessage(data=os.urandom(size)).SerializeToString()
@@ -95,13 +95,6 @@ def test_ack_ids_land_where_they_belong_at_every_length_of_length(size: int) -> 
     assert ids.leases.tolist() == [77] * 3
     assert ids.subscription.tolist() == [3] * 3
     assert PubsubMessage.FromString(body).data == response.received_messages[1].message.data
-
-
-@pytest.mark.parametrize("size", range(60, 90))
-def test_records_around_the_first_step_of_the_length_are_whole(size: int) -> None:
-    assert [
-        len(m.message.data) for m in deliver([b"\x0a" + bytes([size]) + b"x" * size] * 2).received_messages
-    ] == [size] * 2
 
 
 def test_a_producer_can_not_choose_an_id_or_a_time_even_in_an_odd_order() -> None:

@@ -79,10 +79,10 @@ def interrupt(monkeypatch, table, *acts: Callable[[], object], after: bool = Fal
     monkeypatch.setattr(type(table), "_commit", meddled)
 
 
-def raising(error: Exception) -> Callable[[], object]:
+def raising(error: Exception) -> Callable[..., object]:
     """Return what raises ``error`` when it is called."""
 
-    def fail():
+    def fail(*_: object, **__: object):
         raise error
 
     return fail

@@ -1,4 +1,3 @@
-import errno
 import json
 import os
 import random
@@ -21,6 +20,7 @@ from model.archive import Attempt
 from model.errors import RefeedError, StorageFullError, WarehouseError
 from model.schema import Field, RowSchema
 from tests.power import Moment, Survival, can_record, rebuild, record
+from tests.worlds.full_disk import full
 from tests.worlds.tables import pulled
 
 ROWS = RowSchema((Field("id", "INT64"), Field("ingest_time", "TIMESTAMP")))
@@ -355,11 +355,8 @@ def test_a_commit_whose_folder_can_t_be_synced_is_asked_for(followed, monkeypatc
 
 
 def test_an_entry_for_which_there_is_no_room_adds_nothing(followed, monkeypatch):
-    def refuse(*_) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as full:
-        full.setattr(Path, "hardlink_to", refuse)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "hardlink_to", full)
         with pytest.raises(StorageFullError):
             append(followed, 2, 1)
     append(followed, 2, 1)

@@ -1,6 +1,5 @@
 """Who holds a lease of the lake, whatever an earlier holder still writes."""
 
-import errno
 import json
 import os
 import time
@@ -12,6 +11,7 @@ from connectors.lake.archive import LakeArchive
 from connectors.lake.leases import LakeLeases
 from model.errors import LeaseHeldError, StorageFullError
 from streams.lease import hold_lease, refuse_held
+from tests.worlds.full_disk import full
 
 LEASE = "backup-p"
 
@@ -92,9 +92,6 @@ def test_a_lease_that_an_earlier_refeed_wrote_is_honoured_until_it_runs_out(arch
 
 
 def test_a_full_disk_takes_no_lease_and_renews_none_and_leaves_no_other_file(archive, tmp_path, monkeypatch):
-    def full(_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     own, taker = leases(archive), archive.another()
     epoch = own.take_lease(LEASE)
     own.write_lease(LEASE, epoch, b'{"stream": "own"}')
