@@ -3,13 +3,8 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.event import caller_attributes, fact_attributes, new_identity
-from model.errors import RequestInvalidError
+from collector.event import fact_attributes, new_identity
 from model.message import MAX_ATTRIBUTE_VALUE_BYTES
-
-NAMES = st.sampled_from(
-    ["uuid", "timestamp", "topic", "source", "refeed_replay", "goog", "http_path", "caller_uuid"]
-)
 
 
 def test_ids_are_of_version_7_and_sort_by_time() -> None:
@@ -24,18 +19,6 @@ def test_the_moment_in_the_id_is_the_timestamp() -> None:
     identity = new_identity()
     milliseconds = int(identity.uuid.replace("-", "")[:12], 16)
     assert f"{milliseconds % 1000:03d}" == identity.timestamp[20:23]
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(NAMES | st.text(max_size=300), st.text(max_size=1100)), max_size=6))
-def test_whatever_a_caller_sends_keeps_off_our_names(parameters: list[tuple[str, str]]) -> None:
-    try:
-        found = caller_attributes(parameters)
-    except RequestInvalidError:
-        return
-    assert not {"uuid", "timestamp", "topic", "source", "content_type"} & found.keys()
-    assert [name for name in found if name.startswith(("refeed_", "goog", "http_"))] == []
-    assert len(found) == len(parameters)
 
 
 @settings(max_examples=50, deadline=None)

@@ -233,19 +233,9 @@ def test_too_large_a_head_is_refused(yard: Yard) -> None:
     assert yard.post(b"{}", **{f"x{n}": "1" for n in range(101)}).status_code == 431
 
 
-def test_figures_count_events_and_answers_and_no_names_of_callers(yard: Yard) -> None:
-    app = yard.collector()
-    yard.post(b"{}", app=app)
-    yard.post(b"{", app=app)
-    yard.post(b"{}", app=app, to="/made-up")
-    text = yard.call(lambda client: client.get("/metrics"), app).text
-    assert f'refeed_collector_events_total{{topic="{yard.topic}"}} 1.0' in text
-    assert f'refeed_collector_answers_total{{status="422",topic="{yard.topic}"}} 1.0' in text
-    assert 'refeed_collector_answers_total{status="404",topic="none"} 1.0' in text
-    assert "made-up" not in text
-
-
-def test_figures_name_no_topic_that_only_a_caller_made_up(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_count_events_and_answers_and_no_topic_that_only_a_caller_made_up(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who has no key could make up a name a request, and each would stay in memory and in Prometheus."""
     monkeypatch.setenv("SHOP_KEY", "x" * 20)
     prefix = yard.topic[:-4]
@@ -254,12 +244,14 @@ def test_figures_name_no_topic_that_only_a_caller_made_up(yard: Yard, monkeypatc
     assert yard.post(b"{}", app=app, to=f"/{prefix}made-up").status_code == 401
     assert yard.post(b"{}", app=app, to=f"/{prefix}made-up", x_api_key=key).status_code == 404
     assert yard.post(b"{}", app=app, x_api_key=key).status_code == 200
+    assert yard.post(b"{", app=app, x_api_key=key).status_code == 422
     assert yard.post(b"{}", app=app).status_code == 401
     text = yard.call(lambda client: client.get("/metrics", headers={"x-api-key": key}), app).text
     assert "made-up" not in text
     assert 'refeed_collector_answers_total{status="401",topic="none"} 1.0' in text
     assert 'refeed_collector_answers_total{status="404",topic="none"} 1.0' in text
-    for status in (200, 401):
+    assert f'refeed_collector_events_total{{topic="{yard.topic}"}} 1.0' in text
+    for status in (200, 401, 422):
         assert f'refeed_collector_answers_total{{status="{status}",topic="{yard.topic}"}} 1.0' in text
 
 

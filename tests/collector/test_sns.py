@@ -305,21 +305,15 @@ def test_a_slow_body_is_tried_again(post: Post) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "status"),
+    "body",
     [
-        (b"", 422),
-        (b"[]", 422),
-        (b"{}", 422),
-        (b'{"Type": "Notification"}', 422),
-        (b'{"Type": ["Notification"]}', 422),
-        (b'{"Type": "Notification", "Type": "x"}', 422),
-        (b"\xff", 422),
-        (b"[" * 5_000, 422),
-        pytest.param(b'{"Type": %s}' % (b"9" * 5_000), 422, id="a number that Python does not convert"),
+        *(b"", b"[]", b"{}", b"\xff", b"[" * 5_000),
+        *(b'{"Type": "Notification"}', b'{"Type": ["Notification"]}', b'{"Type": "Notification", "Type": "x"}'),
+        pytest.param(b'{"Type": %s}' % (b"9" * 5_000), id="a number that Python does not convert"),
     ],
 )
-def test_what_is_no_message_of_sns_is_refused(post: Post, body: bytes, status: int) -> None:
-    assert post(body).status_code == status
+def test_what_is_no_message_of_sns_is_refused(post: Post, body: bytes) -> None:
+    assert post(body).status_code == 422
     assert post.world.called == []
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
 from connectors.lake.query import ArchiveSnapshot, QueryLimits, read_snapshot
 from connectors.lake.query_tables import LakeTables
-from model.errors import QueryError, WarehouseError
+from model.errors import WarehouseError
 from model.table import TableRead, TableSchema
 from model.window import Window
 from tests.connectors.conftest import run_query
@@ -135,16 +135,6 @@ def test_a_table_without_files_has_columns_and_no_rows(tmp_path: Path, limits: Q
     write_deltalake(str(tmp_path / "ops" / "empty"), schema.empty_table())
     found = run_query(snapshot_of(tmp_path, "ops.empty"), "SELECT data, tags FROM refeed_table_1", {}, limits)
     assert (found.num_rows, found.schema.names) == (0, ["data", "tags"])
-
-
-def test_a_query_reaches_the_tables_files_and_no_other(tmp_path: Path, limits: QueryLimits) -> None:
-    write_deltalake(str(tmp_path / "ops" / "mine"), pa.table({"a": [1]}))
-    write_deltalake(str(tmp_path / "ops" / "other"), pa.table({"a": [2]}))
-    (other,) = DeltaTable(str(tmp_path / "ops" / "other")).file_uris()
-    snapshot = snapshot_of(tmp_path, "ops.mine")
-    assert run_query(snapshot, "SELECT a FROM refeed_table_1", {}, limits)["a"].to_pylist() == [1]
-    with pytest.raises(QueryError):
-        run_query(snapshot, f"SELECT * FROM read_parquet('{other}')", {}, limits)
 
 
 def test_a_table_that_went_away_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -57,14 +57,6 @@ def test_made_up_ids_do_not_let_anybody_flood_the_issuer(issuer: Any, keys: Sign
     assert keys.find("new") is not None
 
 
-def test_a_new_key_is_found_half_a_minute_after_the_last_question_at_the_latest(issuer, keys, clock):
-    keys.find("one")
-    issuer.publish("two")
-    assert keys.find("two") is None
-    clock.now += 31
-    assert keys.find("two") is not None
-
-
 def test_an_issuer_that_fails_is_said_and_asked_again_later(issuer: Any, keys: SigningKeys, clock: Clock) -> None:
     issuer.status = 503
     for _ in range(10):
