@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent import futures
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from google.protobuf import empty_pb2
 from google.protobuf.any_pb2 import Any as AnyMessage
 
 from tests.standin.gcs_server import GcsServer
+from tests.worlds.grpc import answering
 
 _SERVICE = "google.cloud.dataproc.v1.BatchController"
 _OPERATIONS = "google.longrunning.Operations"
@@ -141,8 +141,8 @@ class DataprocServer:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
-    def answer(self, method: str, do: Callable[..., Any]) -> Callable[..., Any]:
-        def handle(request: Any, context: grpc.ServicerContext) -> Any:
+    def answer(self, method: str, do: Callable[..., Any], parse: Callable[[bytes], Any]) -> Callable[..., bytes]:
+        def handle(request: bytes, context: grpc.ServicerContext) -> bytes:
             with self._lock:
                 self.calls.append(method)
                 found = next((r for r in self.refusals if r[0] == method), None)
@@ -150,7 +150,7 @@ class DataprocServer:
                     self.refusals.remove(found)
             if found is not None and not found[3]:
                 context.abort(found[1], found[2])
-            answer = do(request, context)
+            answer: bytes = do(parse(request), context).SerializeToString()
             if found is not None:
                 context.abort(found[1], found[2])
             return answer
@@ -163,31 +163,14 @@ def running_dataproc(folder: Path, gcs: GcsServer) -> Iterator[DataprocServer]:
     """Give a server on loopback; batches that still run when it ends are killed."""
     dataproc = DataprocServer(folder, gcs)
 
-    def unary(method: str, do: Callable[..., Any], parse: Callable[[bytes], Any]) -> Any:
-        return grpc.unary_unary_rpc_method_handler(
-            dataproc.answer(method, do), parse, lambda message: message.SerializeToString()
-        )
-
-    server = grpc.server(futures.ThreadPoolExecutor(4))
+    answer, cancel = dataproc.answer, operations_pb2.CancelOperationRequest.FromString
     batches = {
-        "CreateBatch": unary("CreateBatch", dataproc.create, CreateBatchRequest.deserialize),
-        "GetBatch": unary("GetBatch", dataproc.get, GetBatchRequest.deserialize),
+        "CreateBatch": answer("CreateBatch", dataproc.create, CreateBatchRequest.deserialize),
+        "GetBatch": answer("GetBatch", dataproc.get, GetBatchRequest.deserialize),
     }
-    operations = {
-        "CancelOperation": unary(
-            "CancelOperation", dataproc.cancel, operations_pb2.CancelOperationRequest.FromString
-        )
-    }
-    server.add_generic_rpc_handlers(
-        (
-            grpc.method_handlers_generic_handler(_SERVICE, batches),
-            grpc.method_handlers_generic_handler(_OPERATIONS, operations),
-        )
-    )
-    dataproc.host = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    server.start()
+    operations = {"CancelOperation": answer("CancelOperation", dataproc.cancel, cancel)}
     try:
-        yield dataproc
+        with answering({_SERVICE: batches, _OPERATIONS: operations}) as dataproc.host:
+            yield dataproc
     finally:
-        server.stop(None).wait()
         dataproc.end_all()

@@ -3,10 +3,8 @@
 import builtins
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -27,32 +25,26 @@ from connectors.pubsub.publish import Publisher
 from local.server import PubSubServer
 from model.errors import MonitoringMissingError, PubSubError, PubSubUnavailableError, SubscriptionNotFoundError
 from model.message import Message
+from tests.worlds.grpc import answering
 
 PATH = "projects/shop/subscriptions/slow"
 
 
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[str]:
-    with PubSubServer(tmp_path / "pubsub") as server:
-        yield server.emulator_host
+def test_the_local_server_tells_how_old_its_oldest_message_is(server: PubSubServer, pubsub: PubSub) -> None:
+    pubsub.create_topic("live")
+    pubsub.create_subscription("slow", "live")
+    with closing(LocalBacklog(PATH, server.emulator_host)) as backlog:
+        assert backlog.read_oldest_unacked_seconds() == 0.0
+        Publisher(pubsub.channel, pubsub.topic_path("live")).publish([Message(b"x")])
+        first = backlog.read_oldest_unacked_seconds()
+        assert 0 <= first <= backlog.read_oldest_unacked_seconds() < 60
 
 
-def test_the_local_server_tells_how_old_its_oldest_message_is(host: str) -> None:
-    with PubSub("shop", host) as pubsub:
-        pubsub.create_topic("live")
-        pubsub.create_subscription("slow", "live")
-        with closing(LocalBacklog(PATH, host)) as backlog:
-            assert backlog.read_oldest_unacked_seconds() == 0.0
-
-            Publisher(pubsub.channel, pubsub.topic_path("live")).publish([Message(b"x")])
-            first = backlog.read_oldest_unacked_seconds()
-            second = backlog.read_oldest_unacked_seconds()
-
-    assert 0 <= first <= second < 60
-
-
-def test_a_subscription_that_is_not_there_is_named(host: str) -> None:
-    with closing(LocalBacklog(PATH, host)) as backlog, pytest.raises(SubscriptionNotFoundError, match="slow"):
+def test_a_subscription_that_is_not_there_is_named(server: PubSubServer) -> None:
+    with (
+        closing(LocalBacklog(PATH, server.emulator_host)) as backlog,
+        pytest.raises(SubscriptionNotFoundError, match="slow"),
+    ):
         backlog.read_oldest_unacked_seconds()
 
 
@@ -106,16 +98,9 @@ class Monitoring:
 @pytest.fixture
 def monitoring() -> Iterator[Monitoring]:
     state = Monitoring()
-    server = grpc.server(ThreadPoolExecutor(2))
-    handler = grpc.unary_unary_rpc_method_handler(state.answer)
-    methods = {"ListTimeSeries": handler}
-    server.add_generic_rpc_handlers(
-        [grpc.method_handlers_generic_handler("google.monitoring.v3.MetricService", methods)]
-    )
-    state.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    server.start()
-    yield state
-    server.stop(0).wait(10)
+    methods = {"ListTimeSeries": state.answer}
+    with answering({"google.monitoring.v3.MetricService": methods}) as state.target:
+        yield state
 
 
 @pytest.fixture

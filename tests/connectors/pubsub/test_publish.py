@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +17,7 @@ from connectors.pubsub.publish import Confirmation, Publisher
 from connectors.pubsub.requests import key_ends
 from model.errors import MessageRefusedError, PubSubError, PubSubUnavailableError, TopicNotFoundError
 from model.message import MAX_PUBLISH_REQUEST_BYTES, Message
+from tests.worlds.grpc import answering
 
 TOPIC = "projects/shop/topics/orders"
 Answer = grpc.StatusCode | Callable[[Any], grpc.StatusCode | None] | None
@@ -64,15 +64,8 @@ class Scripted:
 @pytest.fixture
 def scripted() -> Iterator[Scripted]:
     state = Scripted()
-    server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.max_receive_message_length", -1)])
-    handler = grpc.unary_unary_rpc_method_handler(state.publish)
-    server.add_generic_rpc_handlers(
-        [grpc.method_handlers_generic_handler("google.pubsub.v1.Publisher", {"Publish": handler})]
-    )
-    state.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    server.start()
-    yield state
-    server.stop(0).wait(10)
+    with answering({"google.pubsub.v1.Publisher": {"Publish": state.publish}}) as state.target:
+        yield state
 
 
 @pytest.fixture
