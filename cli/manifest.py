@@ -120,6 +120,9 @@ def apply(
     """Apply manifests: create or change schedules and templates, and begin rollouts. Unchanged files do nothing.
 
     The command applies all manifests or none. With --prune and without --plan, it asks before it removes any.
+
+    A manifest for a merge every night: {kind: Schedule, name: nightly, cron: "0 2 * * *", job: {kind: merge}}.
+    'refeed describe manifest/NAME' prints an applied manifest as a file.
     """
     text = _ManifestText(_read_files(files))
     with open_api() as api:

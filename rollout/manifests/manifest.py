@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args
 
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
@@ -22,7 +22,7 @@ from model.plain_yaml import (
 )
 from rollout.manifests import rollout, schedule, template
 from rollout.manifests.rollout import Found, RolloutManifest
-from rollout.manifests.schedule import ScheduleManifest
+from rollout.manifests.schedule import Job, ScheduleManifest
 from rollout.manifests.template import TemplateManifest
 
 MAX_BYTES: Final = 256 * 1024
@@ -252,6 +252,9 @@ def _sentence(error: Any) -> Found:
     # A tagged union puts its tag behind the field, and that of the whole manifest in front.
     path = tuple(part for number, part in enumerate(loc) if number and loc[number - 1] != "job")
     named = ".".join(map(str, path)) or "It"
+    if path == ("job",):
+        kinds = ", ".join(get_args(each.__annotations__["kind"])[0] for each in get_args(Job))
+        return path, f"job must be an object with a kind, such as {{kind: merge}}. The kinds are {kinds}."
     if path[-2:] in _TAKEN_OUT:
         return path, _TAKEN_OUT[path[-2:]]
     if error["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cli.manifest import MANIFEST
 from jobs.store import JobStore
@@ -205,6 +206,17 @@ def test_a_pause_of_a_manifest_is_not_shown_as_its_application(api, client, refe
     assert first == f"# version 3, applied by local at {before['applied_at']}"
     assert created == f"# created at {before['created_at']}"
     assert changed == f"# last change: resumed by ann at {after['changed_at']}"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [("get", "manifests"), ("get", "schedules"), ("describe", "manifest/merges"), ("describe", "schedule/merges")],
+)
+def test_manifests_are_written_as_yaml_as_they_are_as_json(api, refeed, asked):
+    put(api, MERGE)
+    found = {form: refeed(*asked, "-o", form) for form in ("yaml", "json")}
+    assert [code for code, *_ in found.values()] == [0, 0]
+    assert yaml.safe_load(found["yaml"][1]) == json.loads(found["json"][1])
 
 
 def test_a_manifest_that_a_setting_owns_is_not_described_as_a_file_to_apply(api, refeed):

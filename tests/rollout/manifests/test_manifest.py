@@ -213,6 +213,11 @@ def test_a_schedule_that_is_never_due_or_ends_before_it_starts_is_refused() -> N
     assert "never has a run" in faults(MERGE.replace("15 0 * * *", "0 0 30 2 *"))[0][3]
     bounds = "start: 2026-02-01T00:00:00Z\nend: 2026-02-01T00:00:00Z\n"
     assert "end is not after start" in faults(MERGE + bounds)[0][3]
+    for job in ("merge", "{}", "{kind: foo}"):
+        said = faults(f"kind: Schedule\nname: a\ncron: 0 2 * * *\njob: {job}")[0][3]
+        assert said.endswith(
+            "such as {kind: merge}. The kinds are backfill, merge, snapshot, template, rollout, compaction."
+        )
 
 
 def test_an_overlap_that_replaced_runs_is_answered_with_what_to_use_instead() -> None:
