@@ -18,6 +18,7 @@ from cli.api import open_api
 from cli.invocation import command_settings, open_deployment
 from cli.options import JsonObjectOption
 from cli.processes import is_listening
+from cli.running import find_running
 from cli.status import MENDS
 from cli.terminal import ExitCode, out, print_json
 from model.errors import (
@@ -111,8 +112,9 @@ def examine() -> Iterator[Finding]:
     if settings.jobs_folder is not None:
         yield _examine_jobs_folder(settings.jobs_folder)
     yield _examine_api()
-    for port, option in _UP_PORTS:
-        yield _examine_port(port, option)
+    if find_running(os.environ) is None:
+        for port, option in _UP_PORTS:
+            yield _examine_port(port, option)
 
 
 def _examine_python() -> Finding:

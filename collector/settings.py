@@ -355,7 +355,7 @@ def read_collector_settings(
             faults += [_render(error, document) for error in exc.errors(include_input=False)]
         faults += _unlisted(content, topics, document)
         faults += [
-            f"sns.topics: {name} is not in REFEED_COLLECTOR_TOPICS or --topics"
+            f"sns.topics: {name} is not in REFEED_COLLECTOR_TOPICS"
             for name in sorted(found.sns.pubsub_topics)
             if not matches(topics, name)
         ]
@@ -375,12 +375,7 @@ def read_collector_settings(
 
 def _topic_faults(topics: Sequence[str]) -> list[str]:
     if not topics:
-        return [
-            (
-                "REFEED_COLLECTOR_TOPICS or --topics is missing. It lists the topics to which callers "
-                "may send events"
-            )
-        ]
+        return [("REFEED_COLLECTOR_TOPICS is missing. It lists the topics to which callers may send events")]
     faults: list[str] = []
     for name in topics:
         try:
@@ -395,7 +390,7 @@ def _unlisted(content: Any, topics: Sequence[str], document: YamlDocument) -> li
     sections = content.get("topics") if isinstance(content, dict) else None
     names = [name for name in sections if isinstance(name, str)] if isinstance(sections, dict) else []
     return [
-        f"topics.{name}: is not in REFEED_COLLECTOR_TOPICS or --topics{_placed(document, ['topics', name])}"
+        f"topics.{name}: is not in REFEED_COLLECTOR_TOPICS{_placed(document, ['topics', name])}"
         for name in names
         if name not in topics and ("*" in name or not matches(topics, name))
     ]

@@ -116,8 +116,10 @@ def test_a_taken_port_is_a_warning_with_another_one(refeed, pubsub_server, monke
         port = listener.getsockname()[1]
         monkeypatch.setattr(doctor, "_UP_PORTS", ((port, "--pubsub-port"),))
         result = refeed("doctor")
-    assert result.code == 0
-    assert f"fix: refeed up --pubsub-port {port + 1}" in result.out
+        assert result.code == 0
+        assert f"fix: refeed up --pubsub-port {port + 1}" in result.out
+        monkeypatch.setattr(doctor, "find_running", lambda _: "an up on this home, at whatever ports")
+        assert f"port {port}" not in refeed("doctor").out
 
 
 def test_bigquery_is_looked_at_when_it_is_the_warehouse_and_init_is_the_line_that_mends_it(

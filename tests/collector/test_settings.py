@@ -162,4 +162,4 @@ def test_faults_of_sns_topics_are_named(tmp_path: Path) -> None:
     ):
         assert part in found
     text = f"sns: {{topics: {{'{arn}:orders': {{topics: [orders, members]}}}}}}"
-    assert faults_of(tmp_path, text) == ["sns.topics: members is not in REFEED_COLLECTOR_TOPICS or --topics"]
+    assert faults_of(tmp_path, text) == ["sns.topics: members is not in REFEED_COLLECTOR_TOPICS"]
