@@ -25,6 +25,8 @@ _SAMPLE_CHARACTERS: Final = 120
 def backfill_lines(backfill: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is to be read of one backfill: its state and figures, and the next command."""
     yield from _head_lines(backfill)
+    if backfill.get("revert"):
+        yield f"  {'reverted':<10} {_render_revert(backfill)}"
     yield from _next_lines(backfill)
 
 
@@ -231,7 +233,7 @@ def _details(backfill: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "plan", backfill["plan_id"]
     yield "canary", _render_canary(backfill)
     yield "approval", _render_approval(backfill)
-    yield "revert", _render_revert(backfill)
+    yield "reverted" if backfill.get("revert") else "revert", _render_revert(backfill)
 
 
 def _windows(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -127,7 +127,8 @@ class ObjectKinds:
         """Return the kind and the id of the object that ``text`` names, if the kind has the verb.
 
         A job is also named by the beginning of its id, if no other id begins so, or as ``latest``: the caller's
-        newest job that has the verb. A verb that only looks takes a bare name too, if one object has it.
+        newest job, or the newest one of the only kind that has the verb. A verb that only looks takes a bare name
+        too, if one object has it.
 
         Raises:
             InputError: it names nothing, or several jobs, or the kind has no such verb.
@@ -146,7 +147,7 @@ class ObjectKinds:
             named = next((kind for kind in self.kinds if name in {kind.name, kind.plural}), None)
             return _with_verb(named, verb, fitting, text), rest
         if text == "latest":
-            return _find_latest(api, [kind for kind in fitting if "created_by" in kind.filters])
+            return self._find_latest(api, verb, fitting)
         prefix, _, rest = text.partition("_")
         prefix = _SAME_KIND.get(prefix, prefix)
         kind = next((k for k in self.kinds if k.prefix == prefix), None) if rest else None
@@ -156,6 +157,16 @@ class ObjectKinds:
                 return fitting[0], text
         kind = _with_verb(kind, verb, fitting, text)
         return kind, complete_id(api, kind, text)
+
+    def _find_latest(self, api: "RefeedApi", verb: str, fitting: Sequence[ObjectKind]) -> tuple[ObjectKind, str]:
+        listed = fitting[0] if len(fitting) == 1 else next(kind for kind in self.kinds if kind.name == "job")
+        caller = str(api.read_session()["name"])
+        newest = listed.fetch(api, {"created_by": caller, "page_size": 1})[listed.plural]
+        if not newest:
+            raise InputError(f"{caller} has no such job. 'refeed get jobs' lists the jobs of all.")
+        job_id = str(newest[0]["id"])
+        kind = next((kind for kind in self.kinds if kind.name == newest[0]["kind"]), None)
+        return _with_verb(kind, verb, fitting, f"Your newest job {job_id}"), job_id
 
 
 def stream_name(text: str) -> str:
@@ -222,18 +233,6 @@ def complete_id(api: "RefeedApi", kind: ObjectKind, text: str) -> str:
     if not found:
         raise InputError(f"No {kind.name} has an id that begins with {text}.")
     return str(found[0]["id"])
-
-
-def _find_latest(api: "RefeedApi", kinds: Sequence[ObjectKind]) -> tuple[ObjectKind, str]:
-    caller = str(api.read_session()["name"])
-    newest: list[tuple[str, ObjectKind, str]] = []
-    for kind in kinds:
-        page = kind.fetch(api, {"created_by": caller, "page_size": 1})
-        newest += [(str(each["created_at"]), kind, str(each["id"])) for each in page[kind.plural]]
-    if not newest:
-        raise InputError(f"{caller} has no such job. 'refeed get jobs' lists the jobs of all.")
-    _, kind, job_id = max(newest, key=lambda each: each[0])
-    return kind, job_id
 
 
 def _with_article(noun: str) -> str:

@@ -106,13 +106,17 @@ def rerun(
         kind.finish(api, kind.acts["rerun"](api, object_id, ended), watch=watch, as_json=as_json)
 
 
-def revert(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
+def revert(
+    name: ObjectArgument, yes: YesOption = False, watch: WatchOption = False, as_json: JsonOption = False
+) -> None:
     """Reverse a job: delete the rows of a backfill, or undo an update. stream/NAME means its newest update.
 
-    The rows of a backfill are deleted from the target's staging table. If a merge has already read the rows, the
-    command fails. An update that has not ended is rolled back. If the update has ended, a new update returns the
-    stream to its earlier release and options. With --watch, the command waits for the end of
-    the update, and exits with 0 only if it is ROLLED_BACK, or if the new update is STABLE.
+    The rows of a backfill are deleted from the target's staging table, and the command asks before it deletes
+    them. If a merge has already read the rows, the command fails. An update that has not ended is rolled back. If
+    the update has ended, a new update returns the stream to its earlier release and options. If the newest update
+    of stream/NAME is itself a revert, the command refuses, and names the id that takes the revert back. With
+    --watch, the command waits for the end of the update, and exits with 0 only if it is ROLLED_BACK, or if the new
+    update is STABLE.
     """
     with open_api() as api:
         kind, object_id = KINDS.find(api, name, "revert")
@@ -121,12 +125,28 @@ def revert(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption
             if not updates:
                 raise InputError(f"{object_id} has no update that could be reverted.")
             kind, object_id = UPDATE, updates[0]["id"]
+            if (reverted := updates[0]["reverses"]) is not None:
+                raise InputError(
+                    f"The newest update of {name} is itself a revert: {object_id} reverts {reverted}. "
+                    f"To take the revert back, name it: refeed revert {object_id}"
+                )
+        if kind.name == "backfill" and not yes:
+            _confirm_revert(api.jobs.read(object_id))
         found = kind.acts["revert"](api, object_id, None)
         # What is taken back has ended well once it is; a change that is new has once it is stable.
         ends_as = UpdateState.ROLLED_BACK if found.get("id") == object_id else UpdateState.STABLE
         if kind.name == "update":
             kind = replace(kind, succeeded=lambda found: found["state"] == ends_as)
-        kind.finish(api, found, watch=watch, as_json=as_json)
+        # The rows of a backfill are deleted before the API answers.
+        kind.finish(api, found, watch=watch and kind.name == "update", as_json=as_json)
+
+
+def _confirm_revert(backfill: Mapping[str, Any]) -> None:
+    # The API refuses one that has not ended.
+    if JobState(backfill["state"]).is_final:
+        landed = (backfill.get("verification") or {}).get("landed")
+        rows = "rows" if landed is None else "1 row" if landed == 1 else f"{landed:,} rows"
+        confirm(f"Delete the {rows} of {backfill['id']} from the staging table of {backfill['topic']}?")
 
 
 def approve(name: ObjectArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:

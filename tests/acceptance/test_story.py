@@ -323,7 +323,7 @@ def test_a_hole_in_one_hour_is_found_planned_tried_repaired_verified_and_undone(
     }
 
     # Undone.
-    undone = house.refeed("revert", made["id"])["verification"]
+    undone = house.refeed("revert", made["id"], "--yes")["verification"]
     assert (undone["published"], undone["landed"], undone["missing"]) == (STRAYED, 0, STRAYED)
     assert house.staged() == []
     assert house.commands <= 10

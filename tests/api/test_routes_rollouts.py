@@ -202,6 +202,8 @@ def test_the_terminal_applies_shows_lists_reverses_and_cancels(api: Any, refeed:
     code, printed, _ = refeed("revert", made.id, "--json")
     reversal = json.loads(printed)
     assert (code, reversal["reverses"], reversal["options"]) == (0, made.id, {"slots": None})
+    code, _, said = refeed("revert", "stream/backup")
+    assert (code, "is itself a revert" in said, f"refeed revert {reversal['id']}" in said) == (2, True, True), said
     advance(api, reversal["id"], UpdateState.FAILED, error=fault)
     assert f"refeed describe {reversal['id']}" in refeed("inbox")[1]
     with api.client() as client:

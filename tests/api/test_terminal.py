@@ -102,8 +102,8 @@ def test_a_backfill_is_made_looked_at_steered_and_ended(backfill, refeed):
         f"changed description, rate_limit_messages_per_second; {changes}",
         "PAUSED -> CANCELLED cancelled",
     ]
-    for verb in ("resume", "approve", "revert"):
-        assert refeed(verb, made["id"])[0] == 4
+    for words in (["resume"], ["approve"], ["revert", "--yes"]):
+        assert refeed(*words, made["id"])[0] == 4
     assert refeed("retry", made["id"], "--json")[0] == 0
 
 

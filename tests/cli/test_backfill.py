@@ -261,12 +261,32 @@ def test_create_and_watch_warn_that_nothing_arrives(refeed, created, monkeypatch
     assert "warning: No subscription takes it. (nobody_receives)" in made.out
 
 
-@pytest.mark.parametrize("verb", ["pause", "resume", "cancel", "approve", "revert"])
-def test_every_verb_is_done_and_says_what_may_still_go_out(refeed, acted, verb):
-    result = refeed(verb, "bf_1")
-    assert acted == [(verb, None)]
+@pytest.mark.parametrize("words", [["pause"], ["resume"], ["cancel"], ["approve"], ["revert", "--yes"]])
+def test_every_verb_is_done_and_says_what_may_still_go_out(refeed, acted, words):
+    result = refeed(*words, "bf_1")
+    assert acted == [(words[0], None)]
     assert "at most 4,000 more may be published" in result.out
-    assert json.loads(refeed(verb, "bf_1", "--json").out)["state"] == "PAUSED"
+    assert json.loads(refeed(*words, "bf_1", "--json").out)["state"] == "PAUSED"
+
+
+def test_a_revert_asks_before_it_deletes_rows_and_says_how_many_it_deleted(refeed, acted, monkeypatch):
+    landed = {"state": "complete", "published": 7, "landed": 7, "merged": 0}
+    monkeypatch.setattr(JobCalls, "read", lambda *_: backfill("SUCCEEDED", 7, verification=landed))
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    unanswered = refeed("revert", "bf_1")
+    assert (unanswered.code, acted) == (1, [])
+    assert "Delete the 7 rows of bf_1 from the staging table of orders?" in unanswered.err
+    assert "use --yes" in unanswered.err
+    reverted = {"by": "ann", "at": "2026-01-01T00:00:00Z", "rows": 7}
+    gone = {**landed, "state": "incomplete", "landed": 0, "missing": 7}
+    answer = backfill("SUCCEEDED", 7, verification=gone, revert=reverted)
+    monkeypatch.setattr(JobCalls, "act", lambda *_: answer)
+    done = refeed("revert", "bf_1", "--yes", "--watch")
+    assert done.code == 0, done.err
+    assert "reverted   by ann at 2026-01-01T00:00:00Z, 7 rows deleted from staging" in done.out
+    # One that has not ended is refused by the API, without a question.
+    monkeypatch.setattr(JobCalls, "read", lambda *_: backfill("RUNNING"))
+    assert "Delete" not in refeed("revert", "bf_1").err
 
 
 def test_a_retry_says_what_it_sends_and_may_be_watched(refeed, acted, monkeypatch):

@@ -130,7 +130,7 @@ LANDED = {"state": "complete", "published": 2, "landed": 2, "merged": 0}
                 "revert": {"by": "key:bob", "at": "2026-01-03T03:00:01.5Z", "rows": 2},
             },
             [
-                "revert     by key:bob at 2026-01-03T03:00:01Z, 2 rows deleted from staging",
+                "reverted   by key:bob at 2026-01-03T03:00:01Z, 2 rows deleted from staging",
                 "next       refeed missing bf_1",
             ],
         ),

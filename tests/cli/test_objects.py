@@ -79,9 +79,13 @@ def test_a_job_is_named_by_its_id_or_as_the_newest(
     assert calls[-1] == ("cancel", job_id)
 
 
-def test_latest_is_the_newest_job_of_the_caller_that_has_the_verb(refeed: Refeed, calls: list[Any]) -> None:
-    assert refeed("pause", "latest").code == 0
-    assert calls[-1] == ("pause", "bf_01M7Z1H20HKNZ6PGKRYCX6J212"), "a merge can't be paused"
+@pytest.mark.parametrize("verb", ["pause", "revert", "approve"])
+def test_latest_is_the_newest_job_also_if_it_does_not_have_the_verb(
+    refeed: Refeed, calls: list[Any], verb: str
+) -> None:
+    wrong = refeed(verb, "latest")
+    assert (wrong.code, f"Your newest job {FIRST} is a merge." in wrong.err) == (2, True), wrong.err
+    assert [what for what, _ in calls] == ["list"]
 
 
 def test_the_beginning_of_an_id_is_enough_where_no_other_id_begins_so(refeed: Refeed, calls: list[Any]) -> None:
