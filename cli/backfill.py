@@ -1,45 +1,32 @@
-"""``refeed backfill``: plan, create, watch and steer backfills through the HTTP API."""
+"""``refeed backfill``: replays a topic's messages of a range of time or of a query; and what did not arrive."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import uuid4
 
 import typer
 
-from backfill.plan.request import BackfillRequest
+from backfill.plan.create import BackfillCreate
 from cli.api import open_api, print_answer
-from cli.backfill_topic import TOPIC, ExactOption, TopicGroup, replay_topic
-from cli.backfill_view import plan_lines
+from cli.backfill_view import plan_lines, query_lines
 from cli.completion import complete_object
 from cli.flags import read_given, takes_fields
 from cli.jobs import BACKFILL, list_table, print_page
 from cli.kinds import KINDS
-from cli.options import (
-    EXIT_CODES,
-    REPLAY_EXIT_CODES,
-    WATCH_EXIT_CODES,
-    JsonOption,
-    PageSizeOption,
-    PageTokenOption,
-    WatchOption,
-)
-from cli.terminal import ExitCode, print_found, render_table
+from cli.moments import parse_moment
+from cli.options import JsonOption, PageSizeOption, PageTokenOption, WatchOption, YesOption
+from cli.terminal import ExitCode, confirm, err, out, print_json, render_table
 from model.declaration import declared_fields
 from model.errors import InputError, RequestRefusedError
+from model.moment import render_moment
+from model.naming import did_you_mean
 
 if TYPE_CHECKING:
     from client.api import RefeedApi
-
-app = typer.Typer(
-    cls=TopicGroup,
-    help="Replay the messages of a topic in a time range, or the messages that a query selects. The commands call "
-    "the API at REFEED_API_URL, with the key in REFEED_API_KEY.",
-    subcommand_metavar="TOPIC|COMMAND [ARGS]...",
-    epilog=EXIT_CODES,
-    no_args_is_help=True,
-)
 
 IdArgument = Annotated[
     str,
@@ -50,59 +37,37 @@ IdArgument = Annotated[
         autocompletion=complete_object,
     ),
 ]
-QueryArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="SQL",
-        help="The query in GoogleSQL, @FILE to read the query from a file, or - to read it from stdin.",
-        show_default=False,
-    ),
-]
-# In the order of --help; exact is no field of a request.
-_PLAN_FLAGS: Final = (
-    "topic",
-    "parameters",
-    "attributes",
-    "target_subscription",
-    "exact",
-    "max_bytes_billed",
-    "create_topic",
-    "fail_if_empty",
-)
-
-app.command(TOPIC, epilog=REPLAY_EXIT_CODES, context_settings={"allow_extra_args": True})(replay_topic)
+# In the order of --help.
+_FIRST: Final = ("query", "from_", "to", "source_attributes", "where", "parameters", "topic")
+_ALL: Final = tuple(each.name for each in declared_fields(BackfillCreate) if each.name != "source_topic")
+_Request = dict[str, Any]
 
 
-@app.command("plan", epilog=EXIT_CODES)
-@takes_fields(
-    BackfillRequest,
-    _PLAN_FLAGS,
-    help_texts={
-        "max_bytes_billed": "Only with --exact: refuse a query that would read more than N bytes.",
-        "fail_if_empty": "End with exit code 1 if the query selects nothing.",
-    },
-)
-def plan(
-    query: QueryArgument,
+@takes_fields(BackfillCreate, dict.fromkeys((*_FIRST, *_ALL)))
+def backfill(
+    topics: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TOPIC",
+            help="The topics to replay. With --query, the one topic to publish to.",
+            show_default=False,
+        ),
+    ],
     *,
-    exact: ExactOption = False,
-    as_json: JsonOption = False,
-    **given: Any,
-) -> None:
-    """Show the messages, bytes, cost and receivers of a backfill. Nothing is published."""
-    request = {"query": read_query(query), **read_given(BackfillRequest, given)}
-    with open_api() as api:
-        found = api.plan_backfill(request, exact=exact)
-    print_found(found, plan_lines, as_json=as_json)
-    if given["fail_if_empty"] and found["rows"] == 0:
-        raise typer.Exit(ExitCode.FAILED)
-
-
-@app.command("create", epilog=WATCH_EXIT_CODES)
-@takes_fields(BackfillRequest, (field.name for field in declared_fields(BackfillRequest) if field.name != "query"))
-def create(
-    query: QueryArgument,
-    *,
+    query: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SQL|@FILE|-",
+            help="Replay the messages that this query in GoogleSQL selects, instead of a range. @FILE reads the "
+            "query from a file, and - reads it from stdin.",
+        ),
+    ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="On BigQuery, run the query to count its rows. BigQuery bills the query."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only plan. Nothing is published.")] = False,
+    yes: YesOption = False,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Repeated calls with the same key create only one backfill.")
     ] = None,
@@ -110,26 +75,136 @@ def create(
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Create a backfill: publish the messages that a query selects to a topic.
+    """Replay the messages that were published to TOPIC between --from and --to, or that a query selects.
 
-    docs/recipes.md has queries to copy.
+    The command prints the times in full, the query and the plan, and asks before it publishes. If you name several
+    topics, the command creates one backfill for each. With --watch, it waits for the end of each backfill before
+    it creates the next. docs/recipes.md has queries to copy.
+
+    Times without an offset are in UTC. The messages go back to their own topic, or to the topic in --to-topic. If
+    the backup was down, some messages of the range may have been archived late. To find them, the query also reads
+    the partitions of the 31 days after the range.
     """
-    request = {"query": read_query(query), **read_given(BackfillRequest, given)}
-    key = idempotency_key or str(uuid4())
+    wanted = _read_requests(list(dict.fromkeys(topics)), query, given)
+    if len(wanted) > 1 and (idempotency_key or given["plan_id"]):
+        raise InputError("--idempotency-key and --plan work only with one TOPIC.")
+    if dry_run and given["plan_id"]:
+        raise InputError("Give either --dry-run or --plan.")
     with open_api() as api:
-        try:
-            backfill = api.backfills.create(request, idempotency_key=key)
-        except RequestRefusedError as refused:
-            if as_json or not sys.stdin.isatty() or not _asks_whether_empty_is_meant(refused):
-                raise
-            typer.confirm("The plan selects nothing. Create the backfill anyway?", abort=True, err=True)
-            backfill = api.backfills.create({**request, "allow_empty": True}, idempotency_key=key)
-        BACKFILL.finish(api, backfill, watch=watch, as_json=as_json)
+        if given["plan_id"] is None:
+            plans = _plan(api, wanted, given, exact=exact, dry_run=dry_run, as_json=as_json)
+            if dry_run:
+                return
+            if not yes:
+                confirm_plans(plans)
+            if idempotency_key is None:
+                # With a key, a repeated call must send the same request, and its plan is another one.
+                wanted = [{**asked, "plan_id": plan["plan_id"]} for asked, plan in zip(wanted, plans, strict=True)]
+        for asked in wanted:
+            made = api.backfills.create(asked, idempotency_key=idempotency_key or str(uuid4()))
+            BACKFILL.finish(api, made, watch=watch, as_json=as_json)
 
 
-def _asks_whether_empty_is_meant(refused: RequestRefusedError) -> bool:
-    faults = refused.details.get("errors") or ()
-    return [(each.get("code"), each.get("pointer")) for each in faults] == [("nothing_selected", "/allow_empty")]
+def _read_requests(topics: Sequence[str], query: str | None, given: Mapping[str, Any]) -> list[_Request]:
+    """Return the request of each backfill that the command line describes.
+
+    Raises:
+        InputError: it has neither a range nor a query, or a query and several topics.
+    """
+    request = read_given(BackfillCreate, given)
+    if query is not None:
+        if len(topics) > 1:
+            raise InputError("--query works only with one TOPIC.")
+        return [{"query": read_query(query), "topic": topics[0], **request}]
+    if given["from_"] is None:
+        raise InputError(
+            f"To replay the topic {topics[0]}, give the range, such as --from 02:00 --to 03:00, or a --query."
+        )
+    request["from"] = parse_moment(given["from_"], "--from")
+    request["to"] = parse_moment(given["to"], "--to") or render_moment(datetime.now(UTC))
+    return [{**request, "source_topic": each} for each in topics]
+
+
+def _plan(
+    api: "RefeedApi",
+    wanted: Sequence[_Request],
+    given: Mapping[str, Any],
+    *,
+    exact: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> list[_Request]:
+    """Return the plan of each request, after all are shown.
+
+    Raises:
+        Exit: a plan selects nothing, and that is not allowed.
+    """
+    plans = [api.plan_backfill(each, exact=exact) for each in wanted]
+    for asked, plan in zip(wanted, plans, strict=True) if dry_run or not as_json else ():
+        _show(asked, plan, dry_run=dry_run, as_json=as_json)
+    if dry_run and not as_json:
+        out.print("Nothing was published. To publish, run the command without --dry-run.")
+    _warn_of_backlog(api, wanted)
+    empty = [asked for asked, plan in zip(wanted, plans, strict=True) if plan["rows"] == 0]
+    for asked in empty:
+        err.print(_nothing(api, asked))
+    if empty and (given["fail_if_empty"] or not (dry_run or given["allow_empty"])):
+        raise typer.Exit(ExitCode.FAILED)
+    return plans
+
+
+def confirm_plans(plans: Iterable[Mapping[str, Any]]) -> None:
+    """Ask whether to publish the messages of the plans, and go on with a yes only.
+
+    Raises:
+        Abort: the answer is another one, or there is none.
+    """
+    confirm(f"Publish {' and '.join(map(_render_amount, plans))}?")
+
+
+def _render_amount(plan: Mapping[str, Any]) -> str:
+    rows = "an unknown number of" if plan["rows"] is None else f"{plan['rows']:,}"
+    return f"{rows} messages to {plan['topic']}"
+
+
+def _show(asked: _Request, plan: _Request, *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        print_json(plan)
+        return
+    is_range = "source_topic" in asked
+    if is_range:
+        out.print(f"{asked['source_topic']} from {asked['from']} to {asked['to']}, by publish time")
+    for line in (
+        *(query_lines(plan["query"]) if is_range else ()),
+        # The next run of a range may end at another time.
+        *plan_lines(plan, is_quoted=dry_run and not is_range),
+    ):
+        out.print(line)
+
+
+def _warn_of_backlog(api: "RefeedApi", wanted: Iterable[_Request]) -> None:
+    """Say how many messages the archive does not have yet: a replay does not wait for them."""
+    replayed = [each["source_topic"] for each in wanted if "source_topic" in each]
+    with suppress(RequestRefusedError):
+        found = api.list_topics()["topics"] if replayed else ()
+        waiting = {each["topic"]: each["backlog_messages"] for each in found}
+        for topic in replayed:
+            if count := waiting.get(topic):
+                err.print(
+                    f"warning: {count:,} messages of {topic} wait in its backup subscription, and the archive "
+                    "does not have them yet. The replay leaves them out, even if they are of this range."
+                )
+
+
+def _nothing(api: "RefeedApi", asked: _Request) -> str:
+    """Return that the request selects nothing, and of a range the topics whose names are close."""
+    topic = asked.get("source_topic")
+    if topic is None:
+        return "The query selects nothing."
+    narrowed = " that fulfils the conditions" if asked.get("source_attributes") or asked.get("where") else ""
+    names = [each["topic"] for each in api.list_topics()["topics"]]
+    close = "" if topic in names else did_you_mean(topic, names)
+    return f"The archive has no message of {topic} in this range{narrowed}.{close}"
 
 
 def list_dead_letters(

@@ -9,8 +9,7 @@ import typer
 
 from backfill.plan.request import BackfillRequest
 from cli.api import open_api, print_answer
-from cli.backfill import list_dead_letters
-from cli.backfill_topic import confirm_plans
+from cli.backfill import confirm_plans, list_dead_letters
 from cli.backfill_view import plan_lines
 from cli.completion import complete_object
 from cli.flags import read_given, takes_fields

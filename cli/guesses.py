@@ -63,6 +63,8 @@ GUESSES: Final[Mapping[str, str]] = {
     },
     "dead-letters redrive": "refeed redrive",
     "dead-letters plan": "refeed redrive --dry-run",
+    "backfill create": "refeed backfill TOPIC --query SQL",
+    "backfill plan": "refeed backfill TOPIC --query SQL --dry-run",
     "backfill dead-letters": "refeed dead-letters ID",
     "backfill missing": "refeed missing ID",
     "sql": "refeed check, or refeed query",
@@ -114,7 +116,11 @@ def check_guess(words: Sequence[str], commands: Collection[str]) -> None:
     Raises:
         InputError: they are; the message has the right command.
     """
+    # With a range or a query, even a topic called "list" is a topic.
+    is_topic = not {"--from", "--query"}.isdisjoint(word.partition("=")[0] for word in words)
     for guess in sorted(GUESSES, key=lambda each: -each.count(" ")):
+        if is_topic and guess.startswith("backfill "):
+            continue
         if guess not in commands and _begins(words, guess.split()):
             raise InputError(f"Refeed has no command '{guess}'. Use: {GUESSES[guess]}")
 

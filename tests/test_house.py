@@ -262,8 +262,6 @@ def test_every_command_that_a_page_tells_to_run_is_there_with_its_options() -> N
                 named, path = words.split(), ()
                 while named and (*path, named[0]) in known:
                     path = (*path, named.pop(0))
-                # Every other word is a topic.
-                path = ("backfill", "TOPIC") if path == ("backfill",) else path
                 count += 1
                 options = set(re.findall(r"(?<![\w-])--[a-z-]+", rest.split("  #")[0]))
                 if not path or not options <= known[path]:

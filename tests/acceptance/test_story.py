@@ -112,7 +112,7 @@ def moment_of(text: str) -> datetime:
 
 DAYTIME = ("--from", render(FIRST), "--to", render(LAST))
 HOUR = ("--from", render(HOLE), "--to", render(HOLE + timedelta(hours=1)))
-ASKED = (REPAIR, "--topic", "orders", "-p", f"from:TIMESTAMP:{HOUR[1]}", "-p", f"to:TIMESTAMP:{HOUR[3]}")
+ASKED = ("orders", "--query", REPAIR, "-p", f"from:TIMESTAMP:{HOUR[1]}", "-p", f"to:TIMESTAMP:{HOUR[3]}")
 
 
 class StoryHouse(House):
@@ -261,7 +261,7 @@ def find(house: StoryHouse) -> None:
 
 def plan_repair(house: StoryHouse) -> str:
     """Return the id of the plan, whose every figure is true."""
-    plan = house.refeed("backfill", "plan", *ASKED)
+    plan = house.refeed("backfill", *ASKED, "--dry-run")
     size = sum(len(order.wanted) for order in ORDERS)
     assert (plan["rows"], plan["bytes"], plan["rows_by_topic"]) == (STRAYED, size, {"orders-next": STRAYED})
     assert [(moment_of(each["hour"]), each["rows"]) for each in plan["rows_by_hour"]] == [(HOLE, STRAYED)]
@@ -285,7 +285,7 @@ def test_a_hole_in_one_hour_is_found_planned_tried_repaired_verified_and_undone(
     plan_id = plan_repair(house)
 
     # Tried: ten go out, and it waits.
-    made = house.refeed("backfill", "create", *ASKED, "--plan", plan_id, "--canary", str(CANARY))
+    made = house.refeed("backfill", *ASKED, "--plan", plan_id, "--canary", str(CANARY))
     house.wait_for_state(made["id"], "PAUSED")
     (waiting,) = house.refeed("inbox")["items"]
     assert (waiting["kind"], waiting["id"]) == ("canary", made["id"])

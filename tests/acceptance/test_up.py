@@ -129,7 +129,7 @@ def test_a_day_with_up(terminal: Terminal) -> None:
     tomorrow = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 86400))
     sql = sql.replace("2020-01-01", time.strftime("%Y-%m-%d", time.gmtime(time.time() - 86400)))
     made = terminal.refeed(
-        "backfill", "create", sql, "--topic", "orders", "-p", f"to:DATE:{tomorrow}", "--watch", "--json"
+        "backfill", "orders", "--query", sql, "-p", f"to:DATE:{tomorrow}", "--yes", "--watch", "--json"
     )
     assert made.returncode == 0, made.stderr
     assert json.loads(made.stdout)["progress"]["published"] == 50

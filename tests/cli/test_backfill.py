@@ -8,7 +8,6 @@ import pytest
 
 from client.api import RefeedApi
 from client.jobs import JobCalls, KindCalls
-from model.errors import RequestRefusedError
 from tests.cli.backfills import backfill
 
 Refeed = Callable[..., Any]
@@ -60,7 +59,7 @@ def test_create_sends_every_option_by_the_api_s_name(refeed: Refeed, created: li
         "--start-paused --ordering by_key --add-attribute a=b=c --yield-to live:2.5 --max-failed 8 "
         "--allow-overlap --target-subscription billing --create-topic --fail-if-empty --allow-empty"
     )
-    assert refeed("backfill", "create", "SELECT 1", "--topic", "orders", *options.split()).code == 0
+    assert refeed("backfill", "orders", "--query", "SELECT 1", *options.split()).code == 0
     assert created == [
         {
             "query": "SELECT 1",
@@ -85,31 +84,28 @@ def test_create_sends_every_option_by_the_api_s_name(refeed: Refeed, created: li
     ]
 
 
-NOTHING = {"code": "nothing_selected", "message": "The plan selects nothing.", "pointer": "/allow_empty"}
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("orders", "members", "--query", "SELECT 1"),
+        ("orders", "members", "--from", "1h", "--idempotency-key", "k"),
+        ("orders", "members", "--from", "1h", "--plan", "pl_1"),
+        ("orders", "--from", "1h", "--plan", "pl_1", "--dry-run"),
+        ("orders",),
+    ],
+)
+def test_words_that_name_no_backfill_or_several_are_said_before_anything_is_sent(refeed, created, wrong):
+    result = refeed("backfill", *wrong, "--yes")
+    assert (result.code, "input_invalid" in result.err, created) == (2, True, [])
 
 
-@pytest.mark.parametrize(("answer", "code", "sent"), [("y\n", 0, [None, True]), ("n\n", 1, [None])])
-def test_a_plan_of_nothing_is_asked_about_in_a_terminal(refeed, monkeypatch, answer, code, sent):
-    asked: list[tuple[bool | None, str]] = []
-
-    def create(self: KindCalls, request: Mapping[str, Any], *, idempotency_key: str) -> dict[str, Any]:
-        asked.append((request.get("allow_empty"), idempotency_key))
-        if "allow_empty" not in request:
-            raise RequestRefusedError("It is invalid.", code="request_invalid", status=422, errors=[NOTHING])
-        return backfill("PENDING")
-
-    monkeypatch.setattr(KindCalls, "create", create)
-    arguments = ("backfill", "create", "SELECT 1", "--topic", "orders", "--plan", "pl_1")
-    # Nobody is there to answer.
-    assert refeed(*arguments).code == 4
-    asked.clear()
-    stdin = io.StringIO(answer)
-    monkeypatch.setattr(stdin, "isatty", lambda: True)
-    monkeypatch.setattr(sys, "stdin", stdin)
-    result = refeed(*arguments)
-    assert (result.code, [given for given, _ in asked]) == (code, sent)
-    assert len({key for _, key in asked}) == 1
-    assert "Create the backfill anyway?" in result.err
+def test_a_repeated_call_with_a_key_sends_the_same_request(refeed, created, monkeypatch):
+    plans = iter(({"plan_id": "pl_1", "rows": 1}, {"plan_id": "pl_2", "rows": 1}))
+    monkeypatch.setattr(RefeedApi, "plan_backfill", lambda *_, **__: next(plans))
+    for _ in range(2):
+        words = ("orders", "--query", "SELECT 1", "--idempotency-key", "k", "--yes", "--json")
+        assert refeed("backfill", *words).code == 0
+    assert created == [{"query": "SELECT 1", "topic": "orders"}] * 2
 
 
 @pytest.mark.parametrize(
@@ -117,7 +113,7 @@ def test_a_plan_of_nothing_is_asked_about_in_a_terminal(refeed, monkeypatch, ans
     [("--label", "team"), ("--add-attribute", "a"), ("--yield-to", "live"), ("--label", "a=1", "--label", "a=2")],
 )
 def test_an_option_that_is_none_is_said_before_anything_is_sent(refeed, created, wrong):
-    result = refeed("backfill", "create", "SELECT 1", "--topic", "orders", *wrong)
+    result = refeed("backfill", "orders", "--query", "SELECT 1", "--plan", "pl_1", *wrong)
     assert result.code == 2
     assert "input_invalid" in result.err
     assert created == []
@@ -126,10 +122,10 @@ def test_an_option_that_is_none_is_said_before_anything_is_sent(refeed, created,
 def test_the_query_may_come_from_a_file_or_stdin(refeed, created, tmp_path, monkeypatch):
     (tmp_path / "q.sql").write_text("SELECT 2")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"SELECT 3")))
-    assert refeed("backfill", "create", f"@{tmp_path / 'q.sql'}", "--topic", "orders").code == 0
-    assert refeed("backfill", "create", "-", "--topic", "orders").code == 0
+    for query in (f"@{tmp_path / 'q.sql'}", "-"):
+        assert refeed("backfill", "orders", "--query", query, "--plan", "pl_1").code == 0
     assert [request["query"] for request in created] == ["SELECT 2", "SELECT 3"]
-    missing = refeed("backfill", "create", "@/no/such", "--topic", "orders")
+    missing = refeed("backfill", "orders", "--query", "@/no/such")
     assert missing.code == 2
     assert "input_invalid" in missing.err
 
@@ -161,7 +157,8 @@ def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytes
         "warnings": [{"code": "data_rewritten", "message": "Data is computed."}],
     }
     monkeypatch.setattr(RefeedApi, "plan_backfill", lambda self, request, exact: asked.append(request) or plan)
-    text = refeed("backfill", "plan", "SELECT 1", "--topic", "replay", "--add-attribute", "a=b").out
+    words = ("backfill", "replay", "--query", "SELECT 1", "--dry-run")
+    text = refeed(*words, "--add-attribute", "a=b").out
     assert asked == [{"query": "SELECT 1", "topic": "replay", "attributes": {"a": "b"}}]
     for part in (
         "pl_1  1,200 messages -> replay",
@@ -176,11 +173,11 @@ def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytes
         "--plan pl_1",
     ):
         assert part in text
-    assert json.loads(refeed("backfill", "plan", "SELECT 1", "--topic", "replay", "--json").out) == plan
-    assert refeed("backfill", "plan", "SELECT 1", "--topic", "replay", "--fail-if-empty").code == 0
+    assert json.loads(refeed(*words, "--json").out) == plan
+    assert refeed(*words, "--fail-if-empty").code == 0
     plan["rows"] = 0
-    assert refeed("backfill", "plan", "SELECT 1", "--topic", "replay").code == 0
-    empty = refeed("backfill", "plan", "SELECT 1", "--topic", "replay", "--fail-if-empty", "--create-topic")
+    assert refeed(*words).code == 0
+    empty = refeed(*words, "--fail-if-empty", "--create-topic")
     assert (empty.code, "0 messages" in empty.out) == (1, True)
     assert asked[-1] | {"query": None} == {
         "query": None,
@@ -213,7 +210,7 @@ def test_a_plan_says_why_a_subscription_does_not_receive_it(refeed, monkeypatch,
         "warnings": [],
     }
     monkeypatch.setattr(RefeedApi, "plan_backfill", lambda self, request, exact: plan)
-    lines = refeed("backfill", "plan", "SELECT 1", "--topic", "replay").out.splitlines()
+    lines = refeed("backfill", "replay", "--query", "SELECT 1", "--dry-run").out.splitlines()
     assert f"  reaches    s: does not receive it{reason}" in lines
 
 
@@ -252,12 +249,13 @@ def test_create_and_watch_warn_that_nothing_arrives(refeed, created, monkeypatch
         backfill("RUNNING", warnings=[nobody]),
         backfill("SUCCEEDED", warnings=[nobody, nothing]),
     )
-    result = refeed("backfill", "create", "SELECT 1", "--topic", "orders", "--watch")
+    words = ("backfill", "orders", "--query", "SELECT 1", "--plan", "pl_1")
+    result = refeed(*words, "--watch")
     for text in (result.err, result.out):
         assert text.count("warning: No subscription takes it. (nobody_receives)\n") == 1
         assert text.count("warning: The query selects nothing. (nothing_selected)\n") == 1
     monkeypatch.setattr(KindCalls, "create", lambda self, request, **_: backfill("PENDING", warnings=[nobody]))
-    made = refeed("backfill", "create", "SELECT 1", "--topic", "orders")
+    made = refeed(*words)
     assert "warning: No subscription takes it. (nobody_receives)" in made.out
 
 
@@ -386,7 +384,7 @@ def test_some_dead_letters_are_retried_by_code_or_by_row(refeed: Refeed, acted: 
 
 
 def test_help_tells_the_exit_codes(refeed: Refeed) -> None:
-    for arguments in (["backfill", "--help"], ["backfill", "create", "--help"], ["watch", "--help"]):
+    for arguments in (["backfill", "--help"], ["watch", "--help"]):
         text = " ".join(refeed(*arguments).out.split())
         assert "Exit codes: 0 done" in text
         assert "130 interrupted" in text

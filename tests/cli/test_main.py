@@ -117,8 +117,8 @@ def test_an_error_is_one_line_with_its_code_and_no_traceback(refeed, monkeypatch
         ("attach", "--label", "backup"),
         ("backup", "snapshot", "Monday"),
         ("set", "bf_1"),
-        ("backfill", "create", "SELECT 1", "--topic", "t", "--param", "day"),
-        ("backfill", "create", "@/no/such/file", "--topic", "t"),
+        ("backfill", "t", "--query", "SELECT 1", "--param", "day"),
+        ("backfill", "t", "--query", "@/no/such/file"),
         ("init", "--location", "EU"),
         ("key", "create", "ci", "--scope", "fly"),
         ("merge", "--dry-run", "list"),
@@ -235,7 +235,7 @@ def test_a_closed_stderr_leaves_the_result_and_the_exit_code(home: Path) -> None
 
 
 def test_a_closed_stdin_is_an_empty_one(home: Path) -> None:
-    done = _run_alone("backfill", "create", "-", "--topic", "orders", redirection="<&-")
+    done = _run_alone("backfill", "orders", "--query", "-", redirection="<&-")
     assert done.returncode == 3, done.stderr
     assert "api_unavailable" in done.stderr
 
@@ -264,7 +264,7 @@ def test_a_query_that_is_no_utf_8_is_wrong_input(home: Path, tmp_path: Path) -> 
     query.write_bytes("SELECT 1".encode("utf-16"))
     for argument in ("-", f"@{query}"):
         with query.open() as given:
-            arguments = ["backfill", "create", argument, "--topic", "orders"]
+            arguments = ["backfill", "orders", "--query", argument]
             done = _run_alone(*arguments, stdin=given, env={**os.environ, "LC_ALL": "C"})
         assert (done.returncode, "Save the file as UTF-8" in done.stderr) == (2, True), done.stderr
 

@@ -168,7 +168,7 @@ def test_a_backfill_runs_with_the_image_s_spark_submit(refeed, pubsub, host, fol
         command = refeed.docker_run("api", "--open", "--port", str(port))
         api = children.start(Child("api", command, environment=environment, log=tmp_path / "api.log"))
         api.wait_until(lambda: is_ready(port), seconds=120, what="become ready")
-        create = ["backfill", "create", "--topic", "replay", "--watch", "-p", "day:DATE:" + yesterday()]
+        create = ["backfill", "replay", "--yes", "--watch", "-p", "day:DATE:" + yesterday(), "--query"]
         query = (
             "SELECT data, attributes, message_id, topic, publish_time FROM backup.messages "
             "WHERE _PARTITIONDATE >= @day AND topic = 'orders'"

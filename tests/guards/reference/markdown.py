@@ -65,8 +65,8 @@ def anchor(heading: str) -> str:
     """Return the anchor that GitHub makes of a heading.
 
     Example:
-        >>> anchor("`refeed backfill create`")
-        'refeed-backfill-create'
+        >>> anchor("`refeed merge create`")
+        'refeed-merge-create'
     """
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
