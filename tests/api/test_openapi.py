@@ -14,14 +14,7 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    negative_data_rejection,
-    response_headers_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
+from schemathesis.specs.openapi.checks import negative_data_rejection
 
 from api.auth import is_public, is_sign_in
 from api.routes_former import router as former
@@ -33,14 +26,8 @@ from model.principal import ADMIN, APPROVE, READ
 from model.settings import read_settings
 from tests.document import openapi_document
 from tests.waiting import wait_until
+from tests.worlds.documented import CHECKS
 
-CHECKS = [
-    not_a_server_error,
-    status_code_conformance,
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
-]
 EXAMPLES = 12
 # Connections are used again.
 SESSION = requests.Session()

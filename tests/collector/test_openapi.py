@@ -12,13 +12,6 @@ import uvicorn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 from urllib3.util import Retry
 
 from cli.processes import free_port
@@ -31,14 +24,8 @@ from collector.sns import SnsRoute
 from connectors.sns.client import SnsClient
 from tests.collector.snsworld import SnsWorld, body_of
 from tests.collector.test_fuzz import SETTINGS, Everywhere, Memory
+from tests.worlds.documented import CHECKS
 
-CHECKS = [
-    not_a_server_error,
-    status_code_conformance,
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
-]
 TOPICS = ["orders", "raw", "shop.one", "not-listed"]
 DOCUMENT = json.loads(render_document(has_sns=True))
 

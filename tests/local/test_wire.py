@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from local import wire
 from local.intake import parse_publish
 from local.status import StatusError
+from tests.local.test_intake import TOPIC, parse
 
 PublishRequest = types.PublishRequest.pb()
 PubsubMessage = types.PubsubMessage.pb()
 PullResponse = types.PullResponse.pb()
 TIME_US = 1_763_726_400_123_456
-TOPIC = "projects/p/topics/t"
 
 texts = st.text(max_size=12)
 attribute_keys = st.text(min_size=1, max_size=12).filter(lambda key: not key.startswith("goog"))
@@ -29,15 +29,6 @@ messages = st.builds(
     message_id=st.sampled_from(["", "7"]),
     publish_time=st.sampled_from([None, {"seconds": 5, "nanos": 7}]),
 ).filter(lambda m: m["data"] or m["attributes"])
-
-
-def parse(*bodies: bytes) -> list[bytes]:
-    request = b"\x0a" + bytes([len(TOPIC)]) + TOPIC.encode()
-    for body in bodies:
-        request += b"\x12" + wire.encode_varint(len(body)) + body
-    topic, found = parse_publish(request)
-    assert topic == TOPIC
-    return found
 
 
 def deliver(bodies: list[bytes], first_seq: int = 0, lease: int = 1, subscription: int = 3) -> PullResponse:

@@ -287,15 +287,6 @@ class Jobs:
             self._queries.change(analysis, cancel, publish)
             return
         statistics["ddlTargetTable"] = reference
-        if analysis.kind == "CREATE_TABLE_AS_SELECT":
-            ddl_options(statement)
-            fields, rows = self._queries.select(analysis, cancel)
-            disposition = "WRITE_TRUNCATE" if statement.tree.args.get("replace") else "WRITE_EMPTY"
-            if not statement.tree.args.get("replace") and self._catalog.get_table(target) is not None:
-                raise duplicate("Table", target.project, target.dataset, target.name)
-            config = {"destinationTable": reference, "writeDisposition": disposition}
-            self._destinations.write(config, fields, rows, disposition, lambda: self._finish(job))
-            return
         with self._catalog.transaction():
             if analysis.kind == "CREATE_VIEW":
                 self._create_view(job, analysis, reference)

@@ -4,7 +4,6 @@ The translator is sqlglot's, with what it lacks for the shapes that Refeed sends
 whole is refused.
 """
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -111,7 +110,7 @@ def _statement(tree: exp.Expr, project: str, default_dataset: str | None) -> Sta
     target = None if target_node is None else table_key(target_node, project, default_dataset)
     tables: dict[TableKey, exp.Expr | None] = {}
     for node in list(tree.find_all(exp.Table)):
-        if node is target_node or (not node.db and node.name.lower() in ctes) or _as_array(node):
+        if node is target_node or (not node.db and node.name.lower() in ctes):
             continue
         key, moment = table_key(node, project, default_dataset), _moment(node)
         if tables.setdefault(key, moment) != moment:
@@ -158,15 +157,11 @@ def table_key(node: exp.Table, project: str, default_dataset: str | None) -> Tab
 
 
 def _kind(tree: exp.Expr) -> str:
-    if isinstance(tree, exp.Create):
-        if tree.kind == "VIEW":
-            return "CREATE_VIEW"
-        if tree.kind == "TABLE" and isinstance(tree.expression, exp.Query):
-            return "CREATE_TABLE_AS_SELECT"
-    else:
-        for kind, name in _KINDS:
-            if isinstance(tree, kind):
-                return name
+    if isinstance(tree, exp.Create) and tree.kind == "VIEW":
+        return "CREATE_VIEW"
+    for kind, name in _KINDS:
+        if isinstance(tree, kind):
+            return name
     raise Problem("invalidQuery", f"{type(tree).__name__} statements are not among what is kept here")
 
 
@@ -196,20 +191,6 @@ def _mend(tree: exp.Expr) -> None:
         # What has no name of its own is f0_, f1_ ... in BigQuery.
         if not isinstance(item, exp.Alias | exp.Column | exp.Dot | exp.Star):
             item.replace(exp.alias_(item.copy(), f"f{number}_"))
-
-
-def _as_array(node: exp.Table) -> bool:
-    """Turn ``FROM t, t.attributes`` into an UNNEST, as GoogleSQL reads it."""
-    select = node.find_ancestor(exp.Select)
-    if node.catalog or select is None:
-        return False
-    before = itertools.takewhile(lambda source: source is not node, _sources(select))
-    if not node.db or node.db not in {source.alias_or_name for source in before}:
-        return False
-    column = exp.column(node.name, table=node.db)
-    alias = exp.TableAlias(columns=[exp.to_identifier(node.alias or node.name)])
-    node.replace(exp.Unnest(expressions=[column], alias=alias))
-    return True
 
 
 def _sources(select: exp.Expr) -> list[exp.Table]:
@@ -287,12 +268,6 @@ def render(
     """Return the statement for DuckDB, in which each table has the name that ``names`` gives it."""
     tree = (statement.query if query_only else statement.tree).copy()
     ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-    arrays = {
-        field["name"].lower()
-        for entry in entries.values()
-        for field in entry.fields
-        if field["mode"] == "REPEATED" and field["type"] == "RECORD"
-    }
     for node in list(tree.find_all(exp.Table)):
         if not node.db and node.name.lower() in ctes:
             continue
@@ -301,8 +276,6 @@ def render(
         if entries[key].ingestion_step_us:
             _hide_pseudo(node, alias)
         node.replace(exp.alias_(exp.to_table(names[key]), alias, table=True))
-    for node in list(tree.find_all(exp.Unnest)):
-        _open_structs(node, arrays)
     _cut_bytes(tree, entries.values())
     _settle_nan(tree, entries.values())
     _settle(tree)
@@ -404,19 +377,6 @@ def _hide_pseudo(node: exp.Table, alias: str) -> None:
         more = [exp.to_identifier(name) for name in sorted(_PSEUDO - hidden)]
         slot = "except_" if "except_" in exp.Star.arg_types else "except"
         star.set(slot, [*(star.args.get(slot) or ()), *more])
-
-
-def _open_structs(node: exp.Unnest, arrays: set[str]) -> None:
-    """Let UNNEST of an array of structs give their fields as columns too."""
-    [array, *_] = node.expressions
-    name = array.name.lower() if isinstance(array, exp.Column) else ""
-    if name not in arrays or node.args.get("offset") or not isinstance(node.parent, exp.From | exp.Join):
-        return
-    alias = node.args.get("alias")
-    label = next((i.name for i in alias.columns), alias.name) if alias is not None else "unnested"
-    inner = exp.select(exp.func("UNNEST", array.copy(), exp.PropertyEQ(this=exp.to_identifier("recursive"),
-                                                                       expression=exp.true())))  # fmt: skip
-    node.replace(inner.subquery(label))
 
 
 def _render(tree: exp.Expr) -> str:
