@@ -97,14 +97,6 @@ def test_what_a_local_server_does_not_have_is_unimplemented(shop, channel: grpc.
         )
 
 
-def test_an_empty_publish_and_an_empty_message_are_refused(shop) -> None:
-    with pytest.raises(exceptions.InvalidArgument, match="message_count"):
-        shop.publisher.publish(topic=shop.topic, messages=[])
-    with pytest.raises(exceptions.InvalidArgument, match="empty"):
-        shop.publish(b"x", b"")
-    assert len(shop.publish(b"", a="")) == 1
-
-
 def test_a_topics_subscriptions_and_snapshots_are_listed(shop) -> None:
     subscriptions = [shop.subscribe(name) for name in ("second", "first")]
     snapshot = f"{PROJECT}/snapshots/before"

@@ -2,7 +2,6 @@ import errno
 import itertools
 import os
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -296,12 +295,3 @@ def test_publishes_answered_out_of_order_are_released_in_order(tmp_path: Path) -
     assert log.answered_seq == 1
     log.release(first)
     assert (log.answered_seq, log.is_answering) == (5, False)
-
-
-def test_a_publish_whose_answer_nobody_takes_is_released_after_a_while(tmp_path: Path) -> None:
-    log = MessageLog(tmp_path, FIRST_ID)
-    log.append([body("a")], is_answered=False)
-    assert not log.release_before(0.0)
-    assert log.answered_seq == 0
-    assert log.release_before(time.monotonic() + 1)
-    assert log.answered_seq == 1
