@@ -163,6 +163,13 @@ def next_of(**commands: str) -> Callable[[Mapping[str, Any]], str]:
     return lambda found: commands.get(found["state"], "refeed watch {id}").format_map(found)
 
 
+def _has_arrived(backfill: Mapping[str, Any]) -> bool:
+    """Whether a backfill ended well: a message that is not in staging is missing, unless somebody reverted it."""
+    verification = (backfill.get("verification") or {}).get("state")
+    is_missing = verification == "incomplete" and not backfill.get("revert")
+    return backfill["state"] == JobState.SUCCEEDED and not is_missing
+
+
 _NEXT: Final = next_of(SUCCEEDED="refeed logs {id}", **dict.fromkeys(("FAILED", "CANCELLED"), "refeed retry {id}"))
 BACKFILL: Final = ObjectKind(
     name="backfill",
@@ -180,6 +187,7 @@ BACKFILL: Final = ObjectKind(
     },
     verbs=("logs", "figures", "set", "missing", "dead-letters"),
     follow=lambda api, found: watch_live(api, found["id"]),
+    succeeded=_has_arrived,
 )
 MERGE: Final = ObjectKind(
     name="merge",

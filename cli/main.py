@@ -50,7 +50,14 @@ from cli import (
 )
 from cli.demo import command as demo
 from cli.invocation import HomeGroup, HomeOption, unwritable_home
-from cli.options import EXIT_CODES, REPLAY_EXIT_CODES, UPDATE_EXIT_CODES, WAIT_EXIT_CODES, WATCH_EXIT_CODES
+from cli.options import (
+    CANCEL_EXIT_CODES,
+    EXIT_CODES,
+    REPLAY_EXIT_CODES,
+    UPDATE_EXIT_CODES,
+    WAIT_EXIT_CODES,
+    WATCH_EXIT_CODES,
+)
 from cli.terminal import ExitCode, err, exit_code_of, open_closed_streams, out, print_error, print_problem
 from model.errors import InputError, OutputUnwritableError, RefeedError, StorageFullError
 from model.process import raise_file_limit
@@ -138,7 +145,7 @@ _add(_LOOK, "figures", look.figures)
 _add(_LOOK, "events", status.events)
 _add(_STEER, "pause", steer.pause)
 _add(_STEER, "resume", steer.resume, WATCH_EXIT_CODES)
-_add(_STEER, "cancel", steer.cancel, WATCH_EXIT_CODES)
+_add(_STEER, "cancel", steer.cancel, CANCEL_EXIT_CODES)
 _add(_STEER, "retry", steer.retry, WATCH_EXIT_CODES)
 _add(_STEER, "rerun", steer.rerun, WATCH_EXIT_CODES)
 _add(_STEER, "revert", steer.revert, WATCH_EXIT_CODES)

@@ -9,9 +9,14 @@ from cli.terminal import Output
 
 _USUAL: Final = "2 wrong usage; 3 the API does not answer; 4 the API refused the call; 130 interrupted."
 EXIT_CODES: Final = f"Exit codes: 0 done; {_USUAL}"
-WATCH_EXIT_CODES: Final = f"Exit codes: 0 done; 1 the watched job did not end well, such as FAILED; {_USUAL}"
+WATCH_EXIT_CODES: Final = (
+    "Exit codes: 0 done; 1 the watched job did not end well, such as FAILED, or messages of the watched backfill "
+    f"are missing; {_USUAL}"
+)
+CANCEL_EXIT_CODES: Final = f"Exit codes: 0 done; 1 with --watch, the job was not CANCELLED; {_USUAL}"
 REPLAY_EXIT_CODES: Final = (
-    f"Exit codes: 0 done; 1 nothing was selected, or the watched job FAILED or was CANCELLED; {_USUAL}"
+    "Exit codes: 0 done; 1 nothing was selected, or the watched job FAILED, was CANCELLED, or has missing "
+    f"messages; {_USUAL}"
 )
 WAIT_EXIT_CODES: Final = f"Exit codes: 0 done; 1 with --watch, the action failed or needs an approval; {_USUAL}"
 UPDATE_EXIT_CODES: Final = (

@@ -19,7 +19,7 @@ from cli.terminal import confirm, err
 from cli.update import UPDATE
 from model.errors import InputError
 from model.job import JobState
-from model.stream_update import UpdateState
+from model.stream_update import UNWANTED, UpdateState
 
 _RATE: Final = "rate_limit_messages_per_second"
 _BACKFILL_FLAGS: Final = tuple(dict.fromkeys((_RATE, *CHANGEABLE)))
@@ -216,4 +216,12 @@ def _act(
         found = kind.acts[verb](api, object_id, body)
         if kind.name != "change":
             end_if_held(found, waits=watch, as_json=as_json)
+        if verb == "cancel" and kind.name != "stream":
+            kind = replace(kind, succeeded=_is_cancelled)
         kind.finish(api, found, watch=watch, as_json=as_json)
+
+
+def _is_cancelled(found: Mapping[str, Any]) -> bool:
+    """Whether a job ended as its cancel wanted; an update with no way back has FAILED then."""
+    wanted = {JobState.CANCELLED, UpdateState.ROLLED_BACK}
+    return found["state"] in wanted or (found.get("error") or {}).get("code") == UNWANTED

@@ -287,6 +287,27 @@ def test_a_revert_asks_before_it_deletes_rows_and_says_how_many_it_deleted(refee
     assert "Delete" not in refeed("revert", "bf_1").err
 
 
+@pytest.mark.parametrize(("state", "code"), [("CANCELLED", 0), ("SUCCEEDED", 1)])
+def test_a_watched_cancel_ends_well_once_the_job_is_cancelled(refeed, acted, monkeypatch, state, code):
+    answer_watch(monkeypatch, backfill(state, 2))
+    assert refeed("cancel", "bf_1", "--watch").code == code
+    assert acted == [("cancel", None)]
+
+
+@pytest.mark.parametrize(
+    ("verification", "reverted", "code"),
+    [("complete", None, 0), ("unknown", None, 0), ("incomplete", None, 1), ("incomplete", {"by": "ann"}, 0)],
+)
+def test_a_watch_does_not_end_well_if_messages_are_missing(refeed, monkeypatch, verification, reverted, code):
+    found = {"state": verification, "landed": 0, "missing": 7}
+    if reverted is not None:
+        reverted = {**reverted, "at": "2026-01-01T00:00:00Z", "rows": 7}
+    ended = backfill("SUCCEEDED", 7, verification=found, revert=reverted, finished_at="2026-01-01T00:00:00Z")
+    monkeypatch.setattr(JobCalls, "read", lambda *_: ended)
+    answer_watch(monkeypatch, ended)
+    assert refeed("watch", "bf_1").code == code
+
+
 def test_a_retry_says_what_it_sends_and_may_be_watched(refeed, acted, monkeypatch):
     answer_watch(monkeypatch, backfill("SUCCEEDED", 2))
     assert refeed("retry", "bf_1", "--only", "failed", "--watch").code == 0
