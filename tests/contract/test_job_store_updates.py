@@ -148,8 +148,9 @@ def test_an_update_is_taken_back_as_far_as_it_has_come(store: JobStore, state, h
         update = advance_update(store, update, state, checked=checked)
     if then is None:
         why = "the reason: a column" if state is UpdateState.WATCHING else f"is {state}"
+        may_stay = state is not UpdateState.WATCHING
         with pytest.raises(StreamStateError, match=why):
-            store.take_update_back(update.id, FAULT, actor="ann")
+            store.take_update_back(update.id, FAULT, actor="ann", may_stay=may_stay)
         assert store.get_update(update.id) == update
         return
     decided = store.take_update_back(update.id, FAULT, actor="ann")

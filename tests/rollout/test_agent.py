@@ -144,18 +144,8 @@ def test_a_launched_stream_is_started_and_its_record_says_where_and_as_which_ins
 def test_a_pipeline_is_told_its_group_and_which_of_its_sources_were_renamed(yard: Yard) -> None:
     options = {"group": "eu", "mapping": {"orders": "sales"}}
     record = yard.store.launch_stream("shop", StreamKind.PIPELINE, actor="ann", options=options)
-    expected = [
-        "pipeline",
-        "run",
-        "--group",
-        "eu",
-        "--mapping=orders=sales",
-        "--name",
-        "shop",
-        "--instance",
-        "in_1",
-    ]
-    assert stream_arguments(record, "in_1") == expected
+    expected = "pipeline run --group eu --mapping=orders=sales --name shop --instance in_1"
+    assert " ".join(stream_arguments(record, "in_1")) == expected
 
 
 def test_a_stream_is_of_the_release_that_its_record_names_once_it_is_there(yard: Yard, tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ def test_an_agent_that_looks_while_a_pause_is_written_does_not_end_it(tmp_path, 
     for each in (pausing, looking):
         each.join(SECONDS)
         assert not each.is_alive()
-    assert folder.control is not None
     assert ControlFile(folder.control).read().order == "pause"
     earlier = process.control.number
     assert process.pause(60.0) == earlier + 1

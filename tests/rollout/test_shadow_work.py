@@ -74,7 +74,6 @@ class ShadowYard:
 
     def prepare(self) -> None:
         starter = self.yard.agent._starter
-        assert starter is not None
         vars(starter)["shadows"] = cast("Shadows", self.shadows)
 
     def update(self, **given: Any) -> StreamUpdate:

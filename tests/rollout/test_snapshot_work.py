@@ -191,7 +191,7 @@ def test_what_is_left_of_a_snapshot_that_failed_is_deleted_by_a_later_look(bench
     assert bench.store.get_snapshot(asked.id).state is SnapshotState.FAILED
     assert len(bench.sources()) == 1
     bench.look(bench.make())
-    assert bench.sources() == []
+    assert (bench.sources(), bench.folders()) == ([], [])
     assert bench.store.get_snapshot(asked.id).place is None
 
 

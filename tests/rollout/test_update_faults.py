@@ -2,19 +2,21 @@
 
 import os
 import signal
+from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jobs.store.tables import JOBS
 from model.errors import RegistryError
-from model.principal import READ, Principal
 from model.stream_record import StreamRecord, StreamState
 from model.stream_update import UpdateState
-from rollout.handover import HandOver
+from rollout.handover import HandOver, Pause
 from rollout.stream_logs import StreamLogs
 from rollout.updates import UpdateService
+from streams.control import StreamControl
 from streams.folder import StreamFolder
 from streams.status import StatusFile
 from tests.rollout import update_yard
@@ -22,6 +24,7 @@ from tests.rollout.update_yard import ANN, Starter, Yard, kill_at, look_until_ki
 from tests.waiting import wait_until
 
 __all__ = ["yard"]
+NO_SPACE = OSError(28, "No space left on device")
 
 
 def let_pass(yard: Yard, seconds: float) -> None:
@@ -61,18 +64,6 @@ def test_an_outgoing_process_may_drain_also_where_the_hand_over_began_long_ago(y
     assert status_of(yard, yard.first)["state"] == "stopped", "it was killed before it could drain"
 
 
-def test_what_runs_after_an_unexpected_fault_of_a_hand_over_is_the_record_s_release(yard, monkeypatch):
-    def fail(_: HandOver) -> None:
-        raise ValueError
-
-    monkeypatch.setattr("rollout.update_steps.HandOver.look", fail)
-    yard.moods["new"] = "idle"
-    yard.update()
-    yard.look_until_it_is(UpdateState.FAILED)
-    process = yard.check_one_runs("new")
-    assert process.status()["totals"]["messages"] == 0, "the old release runs, and the record names the new one"
-
-
 def test_a_release_that_crashes_with_words_that_no_database_takes_goes_back(yard, monkeypatch):
     broken = update_yard.STREAM.replace("It crashed.", "It crashed: \\ud800")
     monkeypatch.setattr(update_yard, "STREAM", broken)
@@ -83,15 +74,20 @@ def test_a_release_that_crashes_with_words_that_no_database_takes_goes_back(yard
     assert ended.state is UpdateState.ROLLED_BACK
 
 
-def test_a_way_back_that_fails_says_so(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def fail_starts(monkeypatch: pytest.MonkeyPatch, fault: Callable[[str | None], Exception | None]) -> None:
+    """Let the start of a release fail with what ``fault`` makes of it."""
     prepare = Starter.prepare
 
     def fail(self: Starter, record: StreamRecord, instance_id: str, *, is_standby: bool = False) -> Any:
-        if record.release == "old":
-            raise ValueError
+        if error := fault(record.release):
+            raise error
         return prepare(self, record, instance_id, is_standby=is_standby)
 
     monkeypatch.setattr(Starter, "prepare", fail)
+
+
+def test_a_way_back_that_fails_says_so(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_starts(monkeypatch, lambda release: ValueError() if release == "old" else None)
     yard.moods["new"] = "bad"
     yard.update(validate_seconds=20)
     failed = yard.look_until_it_is(UpdateState.FAILED)
@@ -99,42 +95,29 @@ def test_a_way_back_that_fails_says_so(yard: Yard, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_take_back_that_failed_is_in_the_inbox(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare = Starter.prepare
-
-    def fail(self: Starter, record: StreamRecord, instance_id: str, *, is_standby: bool = False) -> Any:
-        if record.release == "old":
-            raise ValueError
-        return prepare(self, record, instance_id, is_standby=is_standby)
-
-    monkeypatch.setattr(Starter, "prepare", fail)
+    fail_starts(monkeypatch, lambda release: ValueError() if release == "old" else None)
     yard.update(validate_seconds=20)
     yard.look_until_it_is(UpdateState.WATCHING)
     service = UpdateService(yard.store)
     service.revert(yard.living().id, principal=ANN)
-    yard.look_until_it_is(UpdateState.FAILED)
+    failed = yard.look_until_it_is(UpdateState.FAILED)
     yard.check_one_runs("new")
-    reader = Principal("ann", frozenset({READ}))
-    assert [item.id for item in service.list_inbox(principal=reader)] == [yard.living().id]
+    assert [item.id for item in service.list_inbox(principal=ANN)] == [failed.id]
 
 
-def test_an_update_ends_where_an_old_log_can_t_be_removed(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("moods", "state"),
+    [({}, UpdateState.STABLE), ({"new": "crash", "old": "gone"}, UpdateState.FAILED)],
+    ids=["the update ends", "the stream is started again"],
+)
+def test_an_update_comes_to_its_end_where_an_old_log_can_t_be_removed(yard, monkeypatch, moods, state):
     def fail(*_: Any, **__: Any) -> None:
         raise PermissionError("Operation not permitted")
 
     monkeypatch.setattr(StreamLogs, "remove_standbys", fail)
-    yard.update()
-    yard.look_until_it_is(UpdateState.STABLE)
-
-
-def test_a_stream_is_started_again_where_an_old_log_can_t_be_removed(yard, monkeypatch):
-    def fail(*_: Any, **__: Any) -> None:
-        raise PermissionError("Operation not permitted")
-
-    monkeypatch.setattr(StreamLogs, "remove_standbys", fail)
-    yard.moods["new"] = "crash"
-    yard.moods["old"] = "gone"
-    yard.update(validate_seconds=20)
-    yard.look_until_it_is(UpdateState.FAILED)
+    yard.moods |= moods
+    yard.update(validate_seconds=20 if moods else 0.3)
+    yard.look_until_it_is(state)
 
 
 def test_only_standbys_count_as_attempts(yard: Yard) -> None:
@@ -143,9 +126,24 @@ def test_only_standbys_count_as_attempts(yard: Yard) -> None:
     assert yard.look_until_it_is(UpdateState.REFUSED).attempts == 0
 
 
+def test_orders_that_a_full_disk_did_not_take_are_given_again(yard, monkeypatch):
+    faults, write = ["drain", "run"], StreamControl.write
+
+    def fail_once(self: StreamControl, path: Path) -> None:
+        if self.order in faults:
+            faults.remove(self.order)
+            raise NO_SPACE
+        write(self, path)
+
+    monkeypatch.setattr(StreamControl, "write", fail_once)
+    yard.update()
+    yard.look_until_it_is(UpdateState.STABLE)
+    assert (faults, status_of(yard, yard.first)["state"]) == ([], "stopped")
+
+
 def test_a_hand_over_whose_orders_no_disk_takes_comes_to_an_end(yard, monkeypatch):
     def fail(_: HandOver) -> None:
-        raise OSError(28, "No space left on device")
+        raise NO_SPACE
 
     monkeypatch.setattr("rollout.update_steps.HandOver.look", fail)
     yard.update()
@@ -171,16 +169,15 @@ def test_one_start_that_failed_after_a_long_outage_is_not_the_release_s_end(yard
     yard.store.release_streams(yard.agent.owner)
     process.kill()
     let_pass(yard, 800)
-    prepare, failed = Starter.prepare, []
-
-    def fail_once(self: Starter, record: StreamRecord, instance_id: str, *, is_standby: bool = False) -> Any:
-        if not failed:
-            failed.append(instance_id)
-            raise OSError(28, "No space left on device")
-        return prepare(self, record, instance_id, is_standby=is_standby)
-
-    monkeypatch.setattr(Starter, "prepare", fail_once)
+    faults = [NO_SPACE]
+    fail_starts(monkeypatch, lambda _: faults.pop() if faults else None)
     monkeypatch.setattr("rollout.agent.WAITS_SECONDS", (0.05, 0.05, 0.05, 0.05))
     yard.agent = yard.make_agent()
     ended = yard.look_until_it_is(UpdateState.STABLE, UpdateState.ROLLED_BACK)
     assert ended.state is UpdateState.STABLE, ended.error
+
+
+def test_a_pause_is_unknown_until_both_have_committed_and_never_negative() -> None:
+    assert [Pause(1.0, None).seconds, Pause(None, 1.0).seconds, Pause(1.0, 2.5).seconds] == [None, None, 1.5]
+    # Two clocks of one machine may differ by a moment.
+    assert Pause(2.0, 1.9999).seconds == 0

@@ -59,14 +59,6 @@ def test_a_stable_update_is_reverted_by_another_one_that_nothing_watches(yard: Y
     yard.check_one_runs("new")
 
 
-def test_a_refused_update_has_nothing_to_revert(yard: Yard) -> None:
-    yard.checker.found = RegistryError("The registry can't be read.")
-    asked = yard.update()
-    yard.look_until_it_is(UpdateState.REFUSED)
-    with pytest.raises(StreamStateError, match="REFUSED"):
-        UpdateService(yard.store).revert(asked.id, principal=ANN)
-
-
 def test_an_update_that_the_check_refuses_touches_nothing_and_says_what_to_do(yard: Yard) -> None:
     reason = CheckReason("source_renamed", "sources.orders", "orders is gone.", Remedy.MAP)
     yard.checker.found = UpdateCheck((reason,), (), ())
@@ -108,6 +100,7 @@ def test_a_new_release_that_fails_goes_back_by_itself_with_both_logs(yard, mood,
     back = yard.look_until_it_is(UpdateState.ROLLED_BACK)
     assert back.error.code == code
     assert why in back.error.message
+    assert [item.id for item in UpdateService(yard.store).list_inbox(principal=ANN)] == [back.id]
     assert back.outgoing_id is not None
     assert f"{yard.first} begins" in back.error.logs["old"]
     assert "in_" in back.error.logs["new"]
@@ -187,7 +180,8 @@ def test_a_drain_ends_the_update_with_its_stream(yard: Yard, state: UpdateState)
     yard.look_until_it_is(state)
     yard.store.end_stream("backup", Wanted.DRAINED, actor="ann")
     yard.look_until(lambda: yard.record().state is StreamState.DRAINED, "it is drained")
-    assert yard.living().state is UpdateState.FAILED
+    ended = yard.living()
+    assert (ended.state, ended.error.code) == (UpdateState.FAILED, "update_abandoned")
     assert yard.instances() == []
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from jobs.store import JobStore, open_store
 from model.errors import RegistryError
-from model.principal import STREAMS_OPERATE, Principal
+from model.principal import READ, STREAMS_OPERATE, Principal
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord, StreamState
 from model.stream_snapshot import SnapshotState
@@ -88,7 +88,7 @@ while True:
     time.sleep(0.02)
 end("stopped", 0, not_committed=0)
 """
-ANN = Principal("ann", frozenset({STREAMS_OPERATE}))
+ANN = Principal("ann", frozenset({READ, STREAMS_OPERATE}))
 WAY_BACK = UpdateCheck((), ("something changes",), ())
 NO_WAY_BACK = replace(WAY_BACK, no_way_back=("old can't read the journal",))
 

@@ -144,8 +144,7 @@ def test_words_of_yaml_stay_texts_and_names_that_are_none_are_refused() -> None:
         "b": "2026-01-02",
         "c": "1:30",
     }
-    found = faults(MERGE + "1: x\n")
-    assert (5, 1, "/1", "1 is not a name. Write it in quotes.") in found
+    assert (5, 1, "/1", "1 is not a name. Write it in quotes.") in faults(MERGE + "1: x\n")
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,6 @@ class Jobs:
         return StartedJob("merge", job_id)
 
     def look(self, run: ScheduleRun) -> tuple[RunState, str | None]:
-        assert run.job_id is not None
         return self.states.get(run.job_id, (RunState.RUNNING, None))
 
     def end(self, job_id: str, state: RunState = RunState.SUCCEEDED, why: str | None = None) -> None:

@@ -4,7 +4,6 @@ import errno
 import os
 import threading
 from collections.abc import Iterator
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from jobs.disk_files import DiskFiles
 from model.errors import ManifestOwnedError
 from model.file_version import FileVersion
-from model.manifest_record import RunState
 from model.principal import UPLOAD_SCOPES, Principal
 from rollout.manifests import uploads
 from rollout.manifests.upload_status import UploadStatus
@@ -87,26 +85,6 @@ def test_a_file_that_is_being_written_is_left_alone_until_it_is_still(yard: Fold
     assert len(yard.audit()) == 1
 
 
-def test_a_version_with_a_fault_keeps_what_was_applied_and_shows_the_fault_until_it_is_mended(yard):
-    yard.apply("one")
-    (yard.folder / "one.yaml").write_text("kind: Schedule\nname: one\ncron: 0 0 1")
-    yard.go()
-    assert yard.store.get_manifest("one").document["cron"] == "0 * * * *"
-    (upload,) = yard.status.list_uploads(principal=ANN)
-    assert "Line 3, column 1" in (upload.fault or "")
-    assert upload.applied_generation not in (None, upload.generation)
-    (item,) = yard.status.list_inbox(principal=ANN)
-    assert (item.kind, item.resource, item.id) == ("failure", "manifest", "one.yaml")
-    assert "is not applied. The manifest is wrong. Line 1, column 1" in item.message
-    yard.go(RETRY_SECONDS + 10)
-    assert yard.audit()[1:] == [("applyManifest", "/manifests/one", "refused")], (
-        "said once, however often it is tried"
-    )
-    yard.apply("one", minute=7)
-    assert (yard.fault("one.yaml"), yard.status.list_inbox(principal=ANN)) == (None, [])
-    assert yard.store.get_manifest("one").document["cron"] == "7 * * * *"
-
-
 @pytest.mark.parametrize(
     ("file", "content", "words"),
     [
@@ -160,14 +138,6 @@ def test_a_file_that_was_removed_leaves_its_manifest_which_a_person_removes(yard
     assert yard.store.get_manifest("two").version == 1, "the same content came back"
     yard.apply("one")
     assert (yard.names(), yard.store.get_manifest("one").source) == (["one", "three", "two"], yard.principal.name)
-
-
-def test_a_schedule_whose_file_has_gone_still_runs(yard: FolderYard) -> None:
-    yard.apply("one")
-    yard.remove("one")
-    yard.seconds += 3600
-    (run,) = yard.store.settle_slots("one", _one_run)
-    assert run.state is RunState.RUNNING
 
 
 @pytest.mark.parametrize("source", [None, "upload:/elsewhere"])
@@ -385,13 +355,6 @@ class _Ill:
 
     def stat(self) -> os.stat_result:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-
-def _one_run(record: object, now: datetime, living: object) -> object:
-    from model.manifest_record import NewRun, Settlement
-
-    run = NewRun(now, now - timedelta(hours=1), RunState.RUNNING)
-    return Settlement(now, (run,), {"job": {"kind": "snapshot", "request": {}}, "time_zone": "UTC"})
 
 
 def _die(*_: object, **__: object) -> None:
