@@ -2,7 +2,6 @@
 
 import errno
 import json
-import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,16 +11,12 @@ from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 
 from api.errors import STATUSES
-from app.deployment import Deployment
-from app.service import create_app
-from connectors.pubsub.client import PubSub
-from local.server import PubSubServer
+from backfill.steer.service import BackfillService
 from model.errors import JavaNotFoundError
 from model.process import Process
-from model.settings import read_settings
+from tests.api.conftest import serve_api
 from tests.waiting import wait_until
 from tests.worlds.launchers import IdleLauncher
 
@@ -57,37 +52,11 @@ def launcher() -> NoLauncher:
 
 
 @pytest.fixture
-def deployment(tmp_path: Path, launcher: NoLauncher) -> Iterator[Deployment]:
-    server = PubSubServer(tmp_path / "pubsub")
-    host = f"127.0.0.1:{server.start()}"
-    with PubSub("shop", host) as pubsub:
-        for topic in ("replay", "other"):
-            pubsub.create_topic(topic)
-    given = {"REFEED_HOME": str(tmp_path), "REFEED_PROJECT": "shop", "PUBSUB_EMULATOR_HOST": host}
-    settings = read_settings({**given, "REFEED_MAX_BODY_BYTES": str(MAX_BODY_BYTES), "REFEED_MAX_RUNNING": "1"})
-    yield Deployment(settings, launcher=launcher)
-    server.stop()
-
-
-@pytest.fixture
-def client(deployment: Deployment, launcher: NoLauncher) -> Iterator[httpx.Client]:
-    # With the protocol named, asyncio lets answers go at once instead of 40 ms later.
-    with socket.socket(proto=socket.IPPROTO_TCP) as listener:
-        listener.bind(("127.0.0.1", 0))
-        app = create_app(deployment.settings, deployment=deployment)
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        try:
-            wait_until(lambda: server.started, "it listens")
-            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            with httpx.Client(base_url=url, timeout=20, verify=False) as client:
-                yield client
-        finally:
-            launcher.spark.set()
-            server.should_exit = True
-            thread.join(20)
-            assert not thread.is_alive()
+def client(tmp_path: Path, launcher: NoLauncher) -> Iterator[httpx.Client]:
+    with serve_api(tmp_path, {"REFEED_MAX_BODY_BYTES": str(MAX_BODY_BYTES)}, launcher=launcher) as api:
+        with api.client() as client:
+            yield client
+        launcher.spark.set()
 
 
 def body(**changes: Any) -> dict[str, Any]:
@@ -169,11 +138,11 @@ def test_what_is_not_there_or_not_allowed_is_a_problem(client, method, path, sta
     assert_problem(client.request(method, path), status, code)
 
 
-def test_what_nobody_foresaw_is_a_problem_that_tells_nothing(client, deployment, monkeypatch):
-    def fail(_: str) -> None:
+def test_what_nobody_foresaw_is_a_problem_that_tells_nothing(client, monkeypatch):
+    def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(deployment.backfills, "get", fail)
+    monkeypatch.setattr(BackfillService, "get", fail)
     response = client.get("/jobs/bf_00000000000000000000000000")
     assert_problem(response, 500, "internal")
     assert "secret" not in response.text

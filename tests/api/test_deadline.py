@@ -5,6 +5,8 @@ import pytest
 
 from api.deadline import AnswerLimit
 
+SCOPE = {"type": "http", "method": "POST", "path": "/backfills", "query_string": b"", "headers": []}
+
 
 class Wire:
     """What a server would have sent."""
@@ -25,18 +27,6 @@ class Wire:
         return int(starts[0])
 
 
-def scope() -> dict[str, Any]:
-    return {
-        "type": "http",
-        "method": "POST",
-        "scheme": "http",
-        "server": ("127.0.0.1", 80),
-        "path": "/backfills",
-        "query_string": b"",
-        "headers": [],
-    }
-
-
 async def answer(send: Any, *bodies: bytes) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
     for body in bodies:
@@ -49,29 +39,38 @@ def test_an_answer_in_time_passes_as_it_is() -> None:
         await answer(send, b"a", b"b")
 
     wire = Wire()
-    asyncio.run(AnswerLimit(app, 20)(scope(), wire.receive, wire.send))
+    asyncio.run(AnswerLimit(app, 20)(SCOPE, wire.receive, wire.send))
     assert [message.get("body") for message in wire.sent] == [None, b"a", b"b", b""]
+
+
+def answer_late(app: Any) -> Wire:
+    """Return what was sent for an app that goes on only after its time, and has ended since."""
+
+    async def run() -> Wire:
+        go_on = asyncio.Event()
+
+        async def wait(_scope: Any, receive: Any, send: Any) -> None:
+            await go_on.wait()
+            await app(receive, send)
+
+        wire, limit = Wire(), AnswerLimit(wait, 0.05)
+        await limit(SCOPE, wire.receive, wire.send)
+        go_on.set()
+        await asyncio.wait(limit._late, timeout=20)
+        return wire
+
+    return asyncio.run(run())
 
 
 def test_a_late_answer_is_a_problem_and_what_was_begun_goes_on() -> None:
     done: list[str] = []
 
-    async def run() -> Wire:
-        go_on = asyncio.Event()
+    async def app(receive: Any, send: Any) -> None:
+        done.append((await receive())["type"])
+        await answer(send, b"too late")
+        done.append("ended")
 
-        async def app(_scope: Any, receive: Any, send: Any) -> None:
-            await go_on.wait()
-            done.append((await receive())["type"])
-            await answer(send, b"too late")
-            done.append("ended")
-
-        wire, limit = Wire(), AnswerLimit(app, 0.05)
-        await limit(scope(), wire.receive, wire.send)
-        go_on.set()
-        await asyncio.wait_for(asyncio.gather(*limit._late), 20)
-        return wire
-
-    wire = asyncio.run(run())
+    wire = answer_late(app)
     assert wire.status == 504
     assert b"answer_timeout" in wire.sent[1]["body"]
     assert b"too late" not in b"".join(message.get("body", b"") for message in wire.sent)
@@ -85,7 +84,7 @@ def test_a_stream_that_has_begun_may_take_its_time() -> None:
         await send({"type": "http.response.body", "body": b"event", "more_body": False})
 
     wire = Wire()
-    asyncio.run(AnswerLimit(app, 0.05)(scope(), wire.receive, wire.send))
+    asyncio.run(AnswerLimit(app, 0.05)(SCOPE, wire.receive, wire.send))
     assert (wire.status, wire.sent[-1]["body"]) == (200, b"event")
 
 
@@ -95,25 +94,15 @@ def test_a_fault_is_the_caller_s_to_answer() -> None:
 
     wire = Wire()
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(AnswerLimit(app, 20)(scope(), wire.receive, wire.send))
+        asyncio.run(AnswerLimit(app, 20)(SCOPE, wire.receive, wire.send))
     assert wire.sent == []
 
 
 def test_a_late_fault_ends_nothing() -> None:
-    async def run() -> Wire:
-        go_on = asyncio.Event()
+    async def app(_receive: Any, _send: Any) -> None:
+        raise ZeroDivisionError
 
-        async def app(_scope: Any, _receive: Any, _send: Any) -> None:
-            await go_on.wait()
-            raise ZeroDivisionError
-
-        wire, limit = Wire(), AnswerLimit(app, 0.05)
-        await limit(scope(), wire.receive, wire.send)
-        go_on.set()
-        await asyncio.wait(limit._late, timeout=20)
-        return wire
-
-    assert asyncio.run(run()).status == 504
+    assert answer_late(app).status == 504
 
 
 def test_a_caller_that_goes_away_takes_its_work_along() -> None:
@@ -128,7 +117,7 @@ def test_a_caller_that_goes_away_takes_its_work_along() -> None:
                 raise
 
         wire = Wire()
-        call = asyncio.create_task(AnswerLimit(app, 60)(scope(), wire.receive, wire.send))
+        call = asyncio.create_task(AnswerLimit(app, 60)(SCOPE, wire.receive, wire.send))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         call.cancel()

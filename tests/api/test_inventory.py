@@ -4,15 +4,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from connectors.lake.archive import LakeArchive
-from model.archive import Attempt
 from model.principal import MESSAGES, PLAN, READ, RUN
 from streams.status import StatusFile
 from tests.api.terminal import Refeed, refeed
-from tests.archive import PUBLISHED, fill_archive
+from tests.archive import fill_archive, messages, write_commits
 
 __all__ = ["refeed"]
 
@@ -112,9 +110,8 @@ def test_a_payload_is_found_by_its_text_and_downloaded_bit_for_bit(start_api: Ca
     own = start_api()
     fill_archive(own.home, {"orders": 3})
     exact = b'{"id": 9007199254740993, "n": 1.10}\n'
-    parts = [("large", "s", rows_of(exact, b"\x00\xff" * 500_000)), ("small", "s", rows_of(exact, b"\x00\xff"))]
-    archive = LakeArchive(str(own.home / "lake"), "backup.messages")
-    archive.commit([archive.writer().write(parts)], Attempt("more", 1, "l", archive.take_lease("l")))
+    large, small = (messages(2, data=[exact, b"\x00\xff" * times]) for times in (500_000, 1))
+    write_commits(LakeArchive(str(own.home / "lake"), "backup.messages"), {"large": large, "small": small})
     before = len(own.audit())
     with own.client() as client:
         # The first query of a service, on a machine that has other work to do.
@@ -123,8 +120,8 @@ def test_a_payload_is_found_by_its_text_and_downloaded_bit_for_bit(start_api: Ca
         (found,) = client.get("/messages", params=asked).json()["messages"]
         where = {"topic": "large", "from": found["ingest_time"]}
         small = client.get(f"/messages/{found['message_id']}/data", params=where)
-        large = client.get("/messages/1/data", params=where)
-        missing = client.get("/messages/7/data", params=where)
+        large = client.get("/messages/m1/data", params=where)
+        missing = client.get("/messages/m7/data", params=where)
         # One search through a megabyte is enough.
         none = client.get("/messages", params={"topic": "small", "text": "\xff"}).json()["messages"]
         (shown,) = client.get("/messages", params={"topic": "small", "text": "740993"}).json()["messages"]
@@ -145,23 +142,9 @@ def test_a_payload_is_found_by_its_text_and_downloaded_bit_for_bit(start_api: Ca
     assert lines[0].why.startswith("200 1 of large from ")
     # Where the window ends is when the call came.
     size, _, end = lines[1].why.partition(f" bytes of large from {found['ingest_time']} to 2")
-    assert (lines[1].target, size) == ("/messages/0/data", f"200 {len(exact)}")
-    assert end.partition(",")[2] == " message 0"
+    assert (lines[1].target, size) == ("/messages/m0/data", f"200 {len(exact)}")
+    assert end.partition(",")[2] == " message m0"
     assert "740993" not in "".join(line.why for line in lines)
-
-
-def rows_of(*payloads: bytes) -> pa.RecordBatch:
-    count = len(payloads)
-    entry = pa.struct([("key", pa.string()), ("value", pa.string())])
-    return pa.record_batch(
-        {
-            "data": pa.array(payloads, pa.binary()),
-            "attributes": pa.array([[]] * count, pa.list_(entry)),
-            "message_id": [str(number) for number in range(count)],
-            "publish_time": pa.array([PUBLISHED] * count, pa.timestamp("us", "UTC")),
-            "ordering_key": [""] * count,
-        }
-    )
 
 
 def test_a_home_without_a_pipeline_has_no_dead_letters(client, refeed):

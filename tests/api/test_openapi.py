@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
-import pyarrow as pa
 import pytest
 import requests
 import schemathesis
@@ -20,10 +19,10 @@ from api.auth import is_public, is_sign_in
 from api.routes_former import router as former
 from app.service import create_app
 from connectors.lake.archive import LakeArchive
-from model.archive import Attempt
 from model.job import new_job_id
 from model.principal import ADMIN, APPROVE, READ
 from model.settings import read_settings
+from tests.archive import messages, write_commits
 from tests.document import openapi_document
 from tests.waiting import wait_until
 from tests.worlds.documented import CHECKS
@@ -178,22 +177,10 @@ def write_registry(home: Path) -> None:
 
 
 def write_archive(home: Path) -> None:
-    archive = LakeArchive(str(home / "lake"), "backup.messages")
-    archive.create()
     count = 20
-    attributes = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
-    batch = pa.record_batch(
-        {
-            "data": pa.array([f"data {n}".encode() for n in range(count)], pa.binary()),
-            "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in range(count)], attributes),
-            "message_id": [f"m{n}" for n in range(count)],
-            "publish_time": pa.array([NOW] * count, pa.timestamp("us", tz="UTC")),
-            "topic": ["orders"] * count,
-            "ordering_key": ["key"] * count,
-        }
-    )
-    written = archive.writer().write([("orders", "s", batch)])
-    archive.commit([written], Attempt("stream", 1, "lease", archive.take_lease("lease")))
+    data = [f"data {n}".encode() for n in range(count)]
+    rows = messages(count, data=data, publish_time=[NOW] * count, ordering_key=["key"] * count)
+    write_commits(LakeArchive(str(home / "lake"), "backup.messages"), {"orders": rows})
 
 
 def id_in(path: str) -> str | None:

@@ -99,22 +99,6 @@ def test_the_log_s_end_is_shown_in_whole_lines(client: httpx.Client, api: Any) -
     assert_problem(client.get(path, params={"tail": -1}), 422, "request_invalid")
 
 
-def test_a_log_is_followed_until_the_backfill_ends(client: httpx.Client, api: Any) -> None:
-    made = paused(client)
-    log = folder_of(api, made["id"]).driver_log
-    log.write_text("one\n")
-    with client.stream("GET", f"/jobs/{made['id']}/logs", params={"follow": "true"}) as response:
-        lines = response.iter_lines()
-        assert next(lines) == "one"
-        with log.open("a") as file:
-            file.write("two\n")
-        assert next(lines) == "two"
-        with log.open("a") as file:
-            file.write("three\n")
-        end(api, made["id"])
-        assert list(lines) == ["three"]
-
-
 def test_a_watch_tells_history_and_progress_until_the_end(client: httpx.Client, api: Any) -> None:
     made = paused(client)
     with client.stream("GET", f"/jobs/{made['id']}:watch") as response:

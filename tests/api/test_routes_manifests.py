@@ -96,8 +96,7 @@ def test_several_manifests_of_one_text_are_applied_together_or_not_at_all(api, c
     refused = put(api, f"{text}---\n{wrong}---\n{two}---\n{MERGE.replace('merges', 'nightly-merge')}")
     assert (refused.status_code, refused.json()["code"]) == (422, "manifest_invalid")
     assert refused.json()["detail"].startswith("3 of 5 manifests are refused, so nothing was applied. ")
-    found = [(each["line"], each["code"], each.get("pointer")) for each in refused.json()["errors"]]
-    assert found == [
+    assert [(each["line"], each["code"], each.get("pointer")) for each in refused.json()["errors"]] == [
         (12, "manifest_invalid", "/cron"),
         (14, "manifest_invalid", "/corn"),
         (18, "manifest_invalid", "/name"),

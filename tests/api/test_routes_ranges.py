@@ -132,11 +132,6 @@ def test_two_hours_of_a_topic_may_be_replayed_at_once_and_one_hour_only_once(cli
         client.post(f"/jobs/{each}:cancel")
 
 
-def test_a_topic_that_is_gone_is_replayed_to_another(client):
-    plan = client.post("/backfills:plan", json={**RANGE, "source_topic": "gone", "topic": "trial"}).json()
-    assert plan["rows_by_topic"] == {"gone": 2}
-
-
 def test_a_caller_may_publish_to_a_range_s_own_topic_only_with_a_key_of_it(start_api):
     api = fill(start_api())
     key = api.make_key(READ, PLAN, RUN, name="trial", topics=("trial",))

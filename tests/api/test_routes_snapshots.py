@@ -95,7 +95,8 @@ def test_a_stream_is_launched_from_a_snapshot_of_one_that_has_ended(api, client,
     complete(api, made.id)
     body = {"name": "second", "kind": "backup", "snapshot": made.id}
     # Two backups would only wait for each other's lease.
-    assert client.post("/streams", json=body).json()["code"] == "stream_exists"
+    refused = client.post("/streams", json=body)
+    assert (refused.status_code, refused.json()["code"]) == (409, "stream_exists")
     api.store.end_stream("backup", Wanted.DRAINED, actor="ann")
     missing = client.post("/streams", json=body | {"snapshot": "sn_none"})
     assert (missing.status_code, missing.json()["code"]) == (404, "stream_snapshot_not_found")
@@ -127,14 +128,6 @@ def test_the_beginning_of_an_id_names_a_snapshot_in_every_command(api: Any, refe
     assert (code, f"{second} is a PENDING snapshot" in said) == (4, True), said
 
 
-def test_a_snapshot_that_failed_says_why(api, client):
-    made = ask(api)
-    fail_snapshot(api.store, made["id"], FaultRecord("pubsub_unavailable", "Pub/Sub does not answer."))
-    shown = client.get(f"/snapshots/{made['id']}").json()
-    assert shown["state"] == "FAILED"
-    assert shown["error"] == {"code": "pubsub_unavailable", "message": "Pub/Sub does not answer."}
-
-
 def inbox(client: httpx.Client) -> list[tuple[str, str, str]]:
     items = client.get("/inbox").json()["items"]
     wrong = [each["name"] for each in client.get("/status").json()["problems"]]
@@ -148,6 +141,9 @@ def test_a_snapshot_that_failed_is_in_the_inbox_until_the_next_one(api, client):
     fail_snapshot(api.store, failed, FaultRecord("pubsub_unavailable", "Pub/Sub does not answer."))
     said = f"The snapshot {failed} of backup failed. pubsub_unavailable: Pub/Sub does not answer."
     assert inbox(client) == [("snapshot", failed, said)]
+    shown = client.get(f"/snapshots/{failed}").json()
+    error = {"code": "pubsub_unavailable", "message": "Pub/Sub does not answer."}
+    assert (shown["state"], shown["error"]) == ("FAILED", error)
     again = ask(api)["id"]
     assert len(inbox(client)) == 1
     complete(api, again)
@@ -273,12 +269,6 @@ def test_a_stream_is_put_back_and_says_what_could_not_go_back(api, client):
 def test_what_is_not_there_is_not_found(client, path, body, code):
     answer = client.post(path, json=body)
     assert (answer.status_code, answer.json()["code"]) == code
-
-
-def test_a_pending_snapshot_is_none_to_go_back_to(api, client):
-    made = ask(api)
-    answer = client.post("/streams/backup:rollback", json={"snapshot": made["id"]})
-    assert (answer.status_code, answer.json()["code"]) == (409, "snapshot_refused")
 
 
 def test_the_terminal_asks_for_lists_shows_and_deletes(api: Any, refeed: Refeed) -> None:

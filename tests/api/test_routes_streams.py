@@ -75,15 +75,6 @@ def test_a_stream_that_runs_shows_its_instance_and_its_figures(api, client):
     assert found["agent"]["host"]
 
 
-def test_a_living_name_is_refused_and_an_ended_one_is_launched_again(api, client):
-    launch(api)
-    again = client.post("/streams", json={"name": "backup", "kind": "pipeline"})
-    other = client.post("/streams", json={"name": "other", "kind": "backup"})
-    assert [(each.status_code, each.json()["code"]) for each in (again, other)] == [(409, "stream_exists")] * 2
-    client.post("/streams/backup:cancel")
-    assert launch(api)["generation"] == 2
-
-
 def test_the_same_idempotency_key_launches_one_stream(api: Any) -> None:
     body = {"name": "backup", "kind": "backup"}
     with api.client(**{"Idempotency-Key": "k"}) as client:

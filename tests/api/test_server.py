@@ -214,7 +214,6 @@ def test_a_process_that_is_told_to_end_ends_whatever_its_threads_do(hangs: str, 
                     break
             with connection:
                 connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                assert service.stdout is not None
                 # The log's lines come before it.
                 assert "asked\n" in service.stdout
                 service.send_signal(number)

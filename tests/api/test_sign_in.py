@@ -1,9 +1,9 @@
 """Sign-in with an identity provider over HTTP: every refusal, renewal, and the end."""
 
 import base64
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -196,15 +196,8 @@ def test_a_callback_counts_once(browser: Browser) -> None:
 def test_of_two_callbacks_at_the_same_time_one_counts(browser: Browser) -> None:
     started = browser.start()
     answer = browser.approve(started)
-    statuses: list[int] = []
-    threads = [
-        threading.Thread(target=lambda: statuses.append(browser.complete(started, answer).status_code))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(SECONDS)
+    with ThreadPoolExecutor(4) as pool:
+        statuses = list(pool.map(lambda _: browser.complete(started, answer).status_code, range(4)))
     assert sorted(statuses) == [201, 403, 403, 403]
     assert len(browser.provider.token_requests) == 1
 
@@ -331,19 +324,17 @@ def test_a_token_without_a_refresh_token_ends_its_session(browser: Browser) -> N
 def test_a_refresh_token_keeps_the_session_and_is_used_once_by_all_replicas(browser: Browser) -> None:
     browser.provider.token_seconds = 2
     session = browser.sign_in()
-    statuses: list[int] = []
     until = time.monotonic() + 3
 
-    def work() -> None:
+    def work(_: int) -> set[int]:
+        found: set[int] = set()
         while time.monotonic() < until:
-            statuses.append(browser.call(session, "/sessions/current").status_code)
+            found.add(browser.call(session, "/sessions/current").status_code)
+        return found
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(SECONDS)
-    assert set(statuses) == {200}
+    with ThreadPoolExecutor(3) as pool:
+        statuses = set().union(*pool.map(work, range(3)))
+    assert statuses == {200}
     assert browser.provider.refused == []
     renewals = [each for each in browser.provider.token_requests if each["grant_type"] == "refresh_token"]
     assert 1 <= len(renewals) <= 4

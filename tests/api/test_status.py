@@ -184,8 +184,7 @@ def test_a_compaction_that_runs_is_in_the_status_with_its_tables(api: Any, refee
 def test_a_stream_that_is_silent_or_failing_is_wrong_and_exits_one(api: Any, refeed: Any) -> None:
     report(api.home, "backup", state="running", seconds_ago=3600, totals={"messages": 5})
     report(api.home, "pipeline-a", state="stopped")
-    found = get(api, "/status")
-    assert [(problem["code"], problem["name"]) for problem in found["problems"]] == [
+    assert [(problem["code"], problem["name"]) for problem in get(api, "/status")["problems"]] == [
         ("stream_not_reporting", "backup")
     ]
     code, text, _ = refeed("status")

@@ -1,6 +1,5 @@
 """The streams' figures for Prometheus: those that docs/reference/metrics.md names, and none that nobody knows."""
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +13,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from api.stream_figures import StreamFigures
 from inventory.streams import StreamInfo
 from model.stream import StreamReport
-from streams.status import StatusFile
 from tests.api.test_metrics import parse
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text()
@@ -122,18 +120,3 @@ def test_the_api_has_the_figures_and_the_problems_of_streams_in_other_pods(start
     assert (figures["refeed_stream_up", "backup"], figures["refeed_stream_up", "pipeline-a"]) == (1, 0)
     assert figures["refeed_stream_messages_total", "backup"] == 7
     assert [(each["code"], each["name"]) for each in problems] == [("stream_failing", "pipeline-a")]
-
-
-def test_the_api_gives_the_figures_that_a_stream_wrote(start_api: Callable[..., Any]) -> None:
-    api = start_api()
-    path = api.home / "streams" / "backup" / "status.json"
-    path.parent.mkdir(parents=True)
-    StatusFile(path).write(state="stopped", totals={"messages": 7, "replays": 0}, batch_seconds=0.5)
-    written = json.loads(path.read_text())
-    with api.client() as client:
-        figures = parse(client.get("/metrics").text)
-    assert figures["refeed_stream_messages_total", "backup"] == written["totals"]["messages"] == 7
-    assert figures["refeed_stream_replays_total", "backup"] == 0
-    assert figures["refeed_stream_batch_seconds", "backup"] == 0.5
-    assert ("refeed_stream_dead_letters_total", "backup") not in figures
-    assert ("refeed_stream_lag_seconds", "backup") not in figures

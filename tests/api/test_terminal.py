@@ -6,14 +6,13 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from backfill.plan.request import BackfillRequest
 from connectors.lake.archive import LakeArchive
-from model.archive import Attempt
 from model.declaration import declared_fields
 from tests.api.terminal import Refeed, refeed
+from tests.archive import messages, write_commits
 
 __all__ = ["refeed"]
 
@@ -24,20 +23,8 @@ DAY = f"day:DATE:{(datetime.now(UTC).date() - timedelta(days=1)).isoformat()}"
 @pytest.fixture(scope="module")
 def api(start_api: Callable[..., Any]) -> Any:
     api = start_api()
-    entry = pa.struct([("key", pa.string()), ("value", pa.string())])
-    rows = pa.record_batch(
-        {
-            "data": pa.array([b'{"n": 1}'], pa.binary()),
-            "attributes": pa.array([[]], pa.list_(entry)),
-            "message_id": ["m1"],
-            "publish_time": pa.array([datetime(2024, 3, 1, tzinfo=UTC)], pa.timestamp("us", "UTC")),
-            "ordering_key": [""],
-        }
-    )
-    archive = LakeArchive(str(api.home / "lake"), "backup.messages")
-    archive.create()
-    lease = archive.take_lease("lease")
-    archive.commit([archive.writer().write([("orders", "s", rows)])], Attempt("stream", 1, "lease", lease))
+    rows = messages(1, data=[b'{"n": 1}'], message_id=["m1"])
+    write_commits(LakeArchive(str(api.home / "lake"), "backup.messages"), {"orders": rows})
     return api
 
 

@@ -5,11 +5,9 @@ from datetime import UTC, datetime, timedelta
 from queue import Queue
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from connectors.lake.archive import LakeArchive
-from model.archive import Attempt
+from tests.archive import fill_archive
 from tests.worlds.http import Answer, Call, answering
 
 SECRET = "whsec_" + base64.b64encode(b"s" * 32).decode()
@@ -50,20 +48,7 @@ def test_the_end_of_a_backfill_is_told_where_the_settings_say(start_api, heard):
 def test_a_backfill_that_needs_an_approval_tells_that_it_waits_and_no_resume_lets_it_go(start_api, heard):
     url, calls = heard
     api = start_api(REFEED_NOTIFY_URL=url, REFEED_NOTIFY_SECRET=SECRET, REFEED_APPROVAL_ROWS="1")
-    entry = pa.struct([("key", pa.string()), ("value", pa.string())])
-    rows = pa.record_batch(
-        {
-            "data": pa.array([b"1", b"2"], pa.binary()),
-            "attributes": pa.array([[], []], pa.list_(entry)),
-            "message_id": ["m1", "m2"],
-            "publish_time": pa.array([datetime(2024, 3, 1, tzinfo=UTC)] * 2, pa.timestamp("us", "UTC")),
-            "ordering_key": ["", ""],
-        }
-    )
-    archive = LakeArchive(str(api.home / "lake"), "backup.messages")
-    archive.create()
-    lease = archive.take_lease("lease")
-    archive.commit([archive.writer().write([("orders", "s", rows)])], Attempt("stream", 1, "lease", lease))
+    fill_archive(api.home, {"orders": 2})
     query = BODY["query"].replace("= @day", ">= @day")
     yesterday = (datetime.now(UTC).date() - timedelta(days=1)).isoformat()
     asked = {**BODY, "query": query, "parameters": {"day": {"type": "DATE", "value": yesterday}}}
