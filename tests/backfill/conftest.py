@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from google.api_core.exceptions import DeadlineExceeded
@@ -104,7 +105,6 @@ class FakeLauncher:
             [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True
         )
         driver = Process.of(process.pid)
-        assert driver is not None
         self._processes.append(process)
         self.drivers.append(driver)
         self.launched.append(launch)
@@ -133,6 +133,23 @@ def launcher() -> Iterator[FakeLauncher]:
     launcher = FakeLauncher()
     yield launcher
     launcher.end_all()
+
+
+@dataclass
+class MemoryStaging:
+    """A staging table that holds what the tests say, in parts."""
+
+    rows: dict[str, Any] = field(default_factory=dict)
+    merged: int = 0
+
+    def landed_rows(self, backfill_id: str) -> Iterator[Any]:
+        yield from np.array_split(np.array(self.rows.get(backfill_id, []), dtype=np.int64), 3)
+
+    def merged_rows(self, backfill_id: str) -> int:
+        return self.merged
+
+    def delete_rows(self, backfill_id: str) -> int:
+        return len(self.rows.pop(backfill_id, []))
 
 
 @pytest.fixture

@@ -258,16 +258,19 @@ def test_a_job_is_steered_through_its_folder_and_no_late_order_counts(location: 
     assert service.read_pause(2) == "The canary is complete."
     assert service.write_control(Control(2, Order.RUN))
     assert driver.read_pause(2) is None
-    driver.enter_slice(7, 2)
-    driver.enter_slice(1, 1)
-    assert service.running_slices(2) == [7]
-    driver.leave_slice(7, 2)
-    assert service.running_slices(2) == []
+    for number, epoch in ((12, 2), (3, 2), (1, 1)):
+        driver.enter_slice(number, epoch)
+    assert service.running_slices(2) == [3, 12]
+    for _ in range(2):
+        driver.leave_slice(12, 2)
+    assert service.running_slices(2) == [3]
     assert service.read_outcome(2) is None
     assert service.read_fault(2) is None
     assert service.read_heartbeat(2) is None
     driver.beat(2)
-    assert service.read_heartbeat(2) is not None
+    first = service.read_heartbeat(2)
+    driver.beat(2)
+    assert None is not first != service.read_heartbeat(2)
 
 
 def test_an_order_is_obeyed_once_it_can_be_seen(location: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,13 +45,6 @@ def test_a_task_that_can_not_see_its_orders_does_not_go_on(folder: JobFolder) ->
         folder.may_go_on(1)
 
 
-def test_a_late_control_of_an_earlier_attempt_changes_nothing(folder: JobFolder) -> None:
-    assert folder.write_control(Control(2, Order.RUN))
-    assert not folder.write_control(Control(1, Order.STOP))
-    assert folder.read_control() == Control(2, Order.RUN)
-    assert folder.write_control(Control(2, Order.STOP))
-
-
 def test_a_damaged_control_is_replaced(folder: JobFolder) -> None:
     (folder.path / "control.json").write_text("")
     assert folder.write_control(Control(1, Order.STOP))
@@ -68,16 +61,6 @@ def test_of_many_that_write_a_control_at_once_the_latest_attempt_stays(folder: J
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda epoch: folder.write_control(Control(epoch, Order.RUN)), range(1, 41)))
     assert folder.read_control().epoch == 40
-
-
-def test_a_driver_that_lives_shows_it(folder: JobFolder) -> None:
-    assert folder.read_heartbeat(1) is None
-    folder.beat(1)
-    first = folder.read_heartbeat(1)
-    folder.beat(1)
-    assert first
-    assert folder.read_heartbeat(1) != first
-    assert folder.read_heartbeat(2) is None
 
 
 def test_the_specification_is_for_its_owner_only(folder: JobFolder) -> None:

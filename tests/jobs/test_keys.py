@@ -48,12 +48,6 @@ def test_two_keys_have_nothing_in_common(keyring: Keyring) -> None:
     assert len({token for _, token in made}) == 2
 
 
-def test_a_wrong_secret_is_refused(keyring: Keyring) -> None:
-    key, token = keyring.create("ci", [READ])
-    other = "a" if token[-1] != "a" else "b"
-    assert refusal_of(keyring, token[:-1] + other) == f"rf_{key.prefix} came with a wrong secret"
-
-
 def test_a_key_whose_time_is_over_is_refused(keyring: Keyring, store: JobStore) -> None:
     ends_at = datetime.now(UTC) + timedelta(milliseconds=300)
     key, token = keyring.create("ci", [READ], expires_at=ends_at)
@@ -91,7 +85,7 @@ def test_known_and_unknown_prefixes_take_the_same_comparisons(keyring, monkeypat
 
     monkeypatch.setattr(jobs.keys, "is_same_digest", count)
     wrong = "a" * 52
-    refusal_of(keyring, f"rf_{key.prefix}_{wrong}")
+    assert refusal_of(keyring, f"rf_{key.prefix}_{wrong}") == f"rf_{key.prefix} came with a wrong secret"
     known = compared.copy()
     compared.clear()
     refusal_of(keyring, f"rf_aaaaaaaaaa_{wrong}")
@@ -114,8 +108,7 @@ def test_the_last_use_is_noted_once_a_minute(keyring, store, monkeypatch):
     for _ in range(3):
         keyring.authenticate(token)
     assert len(touched) == 1
-    found = store.find_key(key.prefix)
-    assert found.last_used_at == touched[0]
+    assert store.find_key(key.prefix).last_used_at == touched[0]
 
 
 def test_every_fault_of_a_new_key_is_named(keyring: Keyring) -> None:
@@ -126,8 +119,5 @@ def test_every_fault_of_a_new_key_is_named(keyring: Keyring) -> None:
     pointers = [error["pointer"] for error in raised.value.details["errors"]]
     assert pointers == ["/name", "/scopes", "/topics", "/expires_at"]
     assert keyring.is_empty()
-
-
-def test_a_key_without_a_scope_is_no_key(keyring: Keyring) -> None:
     with pytest.raises(RequestInvalidError):
         keyring.create("ci", [])

@@ -20,7 +20,6 @@ def test_two_owners_of_one_process_are_two() -> None:
 def test_only_of_a_process_of_this_machine_it_is_said_that_it_is_dead() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     process = Process.of(child.pid)
-    assert process is not None
     owner = replace(LeaseOwner.current(), process=process)
     assert not owner.is_dead
     child.kill()

@@ -3,11 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from backfill.plan.originals import compare_samples
-from model.errors import ForbiddenError
-from model.principal import LOCAL, MESSAGES, Principal
+from model.principal import LOCAL, Principal
 from model.window import Window
 from warehouse.queries import ArchiveQuery
 
@@ -72,9 +69,3 @@ def test_without_an_id_nothing_is_asked() -> None:
     assert compare(archive) == []
     assert compare(archive, message(None))[0]["archived"] is None
     assert archive.asked == []
-
-
-def test_who_may_not_read_a_topic_gets_none_of_it() -> None:
-    reader = Principal("key:x", frozenset({MESSAGES}), ("members",))
-    with pytest.raises(ForbiddenError, match="orders"):
-        compare(Archived(message("1")), message("1", None), reader=reader)

@@ -21,31 +21,16 @@ from backfill.plan.request import BackfillRequest
 from backfill.plan.settings import BackfillSettings
 from backfill.run.folder import BackfillFolder
 from backfill.run.selection import read_slice
+from connectors.columns import arrow_schema
 from jobs.folder import Control, Order
 from model.settings import read_settings
+from pipeline.dead_letters import DEAD_LETTER_SCHEMA
 from warehouse.open import open_warehouse
 
 DAY = datetime(2026, 1, 10, tzinfo=UTC)
-ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
-MOMENT = pa.timestamp("us", "UTC")
-LETTERS = pa.schema(
-    [
-        ("data", pa.binary()),
-        ("attributes", ATTRIBUTES),
-        ("message_id", pa.string()),
-        ("publish_time", MOMENT),
-        ("topic", pa.string()),
-        ("ordering_key", pa.string()),
-        ("source", pa.string()),
-        ("error_code", pa.string()),
-        ("error_message", pa.string()),
-        ("ingest_time", MOMENT),
-        ("ingest_date", pa.date32()),
-    ]
-)
-STAGED = pa.schema(
-    [("_topic", pa.string()), ("_message_id", pa.string()), ("ingest_time", MOMENT), ("ingest_date", pa.date32())]
-)
+LETTERS = arrow_schema(DEAD_LETTER_SCHEMA).append(pa.field("ingest_date", pa.date32()))
+NAMES = [("_topic", pa.string()), ("_message_id", pa.string())]
+STAGED = pa.schema([*NAMES, LETTERS.field("ingest_time"), LETTERS.field("ingest_date")])
 NOBODY: Any = SimpleNamespace(topic_path=lambda topic: f"projects/shop/topics/{topic}")
 
 
@@ -92,8 +77,7 @@ class Desk:
         self.counter = LetterCounter(table, self.planner.answer, readable, places.get)
 
     def counts(self) -> dict[tuple[str, str, str], tuple[int, int | None]]:
-        found = self.counter.count(DAY)
-        return {(one.source, one.topic, one.code): (one.messages, one.repaired) for one in found}
+        return {(one.source, one.topic, one.code): (one.messages, one.repaired) for one in self.counter.count(DAY)}
 
     def request(self, code: str, **lists: list[str]) -> dict[str, Any]:
         (found,) = [one for one in self.counter.count(DAY) if (one.source, one.code) == ("orders", code)]

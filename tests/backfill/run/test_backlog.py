@@ -113,7 +113,6 @@ def lagging(pubsub: PubSub) -> str:
 @pytest.mark.parametrize("name", ["slow", "projects/shop/subscriptions/slow"])
 def test_a_subscription_that_lags_stops_it_until_it_has_caught_up(lagging, emulator_host, tmp_path, name):
     with open_throttle(YieldTo(name, 0.5), "projects/shop/topics/replay", emulator_host, tmp_path) as throttle:
-        assert throttle is not None
         wait_until(lambda: throttle.limit() == 0.0, "it stops")
         with PubSub("shop", emulator_host) as pubsub:
             pubsub.delete_subscription(lagging)

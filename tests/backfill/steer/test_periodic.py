@@ -71,23 +71,9 @@ def test_a_verification_that_fails_holds_nothing_else_up(store, tasks, monkeypat
     assert store.get(broken).findings is None
 
 
-def test_a_verdict_that_may_get_better_is_asked_for_again_and_one_that_can_t_is_not() -> None:
+def test_a_verdict_that_may_get_better_is_asked_for_again_and_one_that_can_t_is_not(store: JobStore) -> None:
     now = datetime.now(UTC)
-    job = Job(
-        id="bf_1",
-        kind=BACKFILL.name,
-        state=JobState.SUCCEEDED,
-        request={},
-        created_by="ann",
-        created_at=now,
-        started_at=now,
-        finished_at=now - timedelta(hours=1),
-        progress={},
-        error=None,
-        epoch=1,
-        driver=None,
-        version=1,
-    )
+    job = replace(store.get(ended(store)), finished_at=now - timedelta(hours=1))
 
     def again(**verification: Any) -> float | None:
         return verify_again_seconds(job, verification)

@@ -1,7 +1,7 @@
 """Verdicts by counting, with a staging table in memory."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,45 +17,21 @@ from backfill.steer.verification import Verifier
 from jobs.store import Job
 from model.errors import AlreadyMergedError, StagingUnknownError
 from model.job import JobState
+from tests.backfill.conftest import MemoryStaging
 from warehouse.staging import Staging
 
 JOB_ID = "bf_00000000000000000000000000"
 
 
-@dataclass
-class MemoryStaging:
-    batches: list[Any] = field(default_factory=list)
-    merged: int = 0
-
-    def landed_rows(self, backfill_id: str) -> Iterable[Any]:
-        assert backfill_id == JOB_ID
-        return self.batches
-
-    def merged_rows(self, backfill_id: str) -> int:
-        return self.merged
-
-    def delete_rows(self, backfill_id: str) -> int:
-        deleted = sum(len(batch) for batch in self.batches)
-        self.batches.clear()
-        return deleted
-
-
 def job(state: JobState = JobState.SUCCEEDED) -> Job:
-    return Job(
-        id=JOB_ID,
-        kind="backfill",
-        state=state,
-        request={"topic": "replay"},
-        created_by="ann",
-        created_at=datetime.now(UTC),
-        started_at=None,
-        finished_at=None,
-        progress={},
-        error=None,
-        epoch=1,
-        driver=None,
-        version=1,
-    )
+    unknown = dict.fromkeys(("started_at", "finished_at", "error", "driver"))
+    asked = {
+        "kind": "backfill",
+        "request": {"topic": "replay"},
+        "created_by": "ann",
+        "created_at": datetime.now(UTC),
+    }
+    return Job(id=JOB_ID, state=state, progress={}, epoch=1, version=1, **asked, **unknown)
 
 
 @pytest.fixture
@@ -74,6 +50,10 @@ def folder(tmp_path: Path, rows: Callable[..., pa.RecordBatch]) -> BackfillFolde
             )
         )
     return folder
+
+
+def staged(*rows: Any, merged: int = 0) -> MemoryStaging:
+    return MemoryStaging({JOB_ID: np.concatenate(rows)}, merged)
 
 
 def verifier(folder: BackfillFolder, staging: Staging | None) -> Verifier:
@@ -99,8 +79,7 @@ def test_one_that_never_selected_is_incomplete(tmp_path: Path) -> None:
 def test_without_a_staging_table_the_rest_is_unknown_when_all_is_published(folder: BackfillFolder) -> None:
     assert verifier(folder, None).verify(job(JobState.FAILED))["state"] == "incomplete"
     publish_all(folder)
-    found = verifier(folder, None).verify(job())
-    assert found == {
+    assert verifier(folder, None).verify(job()) == {
         "state": "unknown",
         "selected": 60_000,
         "published": 60_000,
@@ -113,7 +92,7 @@ def test_without_a_staging_table_the_rest_is_unknown_when_all_is_published(folde
 def test_it_is_complete_when_every_row_has_landed_however_often_and_in_whatever_order(folder):
     publish_all(folder)
     landed = np.random.default_rng(1).permutation(np.arange(60_000))
-    staging = MemoryStaging([landed[:10_000], landed[5_000:], np.array([3, 3, 3])], merged=60_000)
+    staging = staged(landed[:10_000], landed[5_000:], [3, 3, 3], merged=60_000)
     assert verifier(folder, staging).verify(job()) == {
         "state": "complete",
         "selected": 60_000,
@@ -126,14 +105,14 @@ def test_it_is_complete_when_every_row_has_landed_however_often_and_in_whatever_
 
 def test_rows_that_no_selection_has_prove_nothing(folder: BackfillFolder) -> None:
     publish_all(folder)
-    staging = MemoryStaging([np.arange(1, 60_000), np.array([-1, 60_000, 2**40])])
+    staging = staged(np.arange(1, 60_000), [-1, 60_000, 2**40])
     found = verifier(folder, staging).verify(job())
     assert (found["state"], found["landed"], found["missing"]) == ("incomplete", 59_999, 1)
 
 
 def test_missing_messages_are_told_by_row_page_by_page(folder: BackfillFolder) -> None:
     gone = [0, 24_999, 25_000, 59_999]
-    staging = MemoryStaging([np.delete(np.arange(60_000), gone)])
+    staging = staged(np.delete(np.arange(60_000), gone))
     checked = verifier(folder, staging)
     first = checked.missing_messages(job(), limit=3)
     second = checked.missing_messages(job(), limit=3, after=first[-1].row)
@@ -160,17 +139,17 @@ def test_nothing_is_missing_of_what_was_never_selected(tmp_path: Path) -> None:
 def test_one_whose_files_were_removed_is_judged_by_its_figures(tmp_path: Path) -> None:
     done = replace(job(), progress=Progress(selected=3, published=3).to_json())
     gone = BackfillFolder(tmp_path / "removed")
-    found = verifier(gone, MemoryStaging([[0, 1, 2]])).verify(done)
+    found = verifier(gone, staged([0, 1, 2])).verify(done)
     assert (found["state"], found["selected"], found["published"], found["missing"]) == ("complete", 3, 3, 0)
     assert verifier(gone, None).verify(done)["state"] == "unknown"
 
 
 def test_rows_are_deleted_as_long_as_none_is_merged(folder: BackfillFolder) -> None:
-    staging = MemoryStaging([np.arange(10)], merged=1)
+    staging = staged(np.arange(10), merged=1)
     checked = verifier(folder, staging)
     with pytest.raises(AlreadyMergedError):
         checked.delete_rows(job())
-    assert staging.batches
+    assert len(staging.rows[JOB_ID]) == 10
     staging.merged = 0
     assert checked.delete_rows(job()) == 10
     assert checked.verify(job())["landed"] == 0

@@ -1,12 +1,10 @@
 """A service over a local Pub/Sub server, whose drivers only sleep: the tests say what they would have written."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from backfill.plan.request import BackfillRequest
@@ -18,6 +16,7 @@ from backfill.steer.service import BackfillService
 from connectors.lake.archive import LakeArchive
 from jobs.store import JobStore
 from model.archive import Attempt
+from tests.backfill.conftest import MemoryStaging
 from warehouse.lake.warehouse import LakeWarehouse
 
 QUERY = (
@@ -42,23 +41,6 @@ def request_of() -> Callable[..., BackfillRequest]:
         return BackfillRequest(**{"query": QUERY, "topic": "replay", "parameters": window(*days), **changes})
 
     return make
-
-
-@dataclass
-class MemoryStaging:
-    """A staging table that holds what the tests say."""
-
-    rows: dict[str, list[int]] = field(default_factory=dict)
-    merged: int = 0
-
-    def landed_rows(self, backfill_id: str) -> Iterator[Any]:
-        yield np.array(self.rows.get(backfill_id, []), dtype=np.int64)
-
-    def merged_rows(self, backfill_id: str) -> int:
-        return self.merged
-
-    def delete_rows(self, backfill_id: str) -> int:
-        return len(self.rows.pop(backfill_id, []))
 
 
 @pytest.fixture

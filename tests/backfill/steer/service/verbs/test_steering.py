@@ -96,24 +96,6 @@ def test_a_resume_ends_the_canary(service: BackfillService, request_of: RequestO
     assert folder.read_pause(1) is None
 
 
-def test_only_what_is_paused_is_resumed(service: BackfillService, ended: Callable[..., str]) -> None:
-    with pytest.raises(JobStateError):
-        service.resume(ended(JobState.FAILED), principal=ANN)
-
-
-def test_a_new_rate_reaches_what_runs(service: BackfillService, running: str, folder_of: FolderOf) -> None:
-    changed = service.change(running, {"rate_limit_messages_per_second": 7.5}, principal=ANN)
-    assert changed.rate_limit_messages_per_second == 7.5
-    assert folder_of(running).read_control() == Control(1, Order.RUN, 7.5)
-    service.pause(running, principal=ANN)
-    lifted = service.change(running, {"rate_limit_messages_per_second": None, "labels": {"a": "b"}}, principal=ANN)
-    assert (lifted.rate_limit_messages_per_second, lifted.labels) == (None, {"a": "b"})
-    assert folder_of(running).read_control() == Control(1, Order.PAUSE)
-    assert service.watch(running, principal=ANN).events[-1].what == (
-        "changed labels, rate_limit_messages_per_second"
-    )
-
-
 def test_a_description_changes_after_the_end_and_a_rate_does_not(service, ended):
     job_id = ended(JobState.SUCCEEDED)
     assert service.change(job_id, {"description": "done"}, principal=ANN).description == "done"
