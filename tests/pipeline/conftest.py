@@ -20,6 +20,16 @@ OWN_PROTOS = Path(pipeline.__file__).parent / "proto"
 # Where protoc finds google/protobuf and google/api.
 INCLUDED = (Path(protoc.__file__).parent / "_proto", Path(field_behavior_pb2.__file__).parents[2])
 
+# The attributes of a replayed message that was archived as another one.
+TAGS = {
+    "refeed_replay": "token",
+    "refeed_backfill_id": "bf_1",
+    "refeed_row": "7",
+    "refeed_topic": "orders-old",
+    "refeed_message_id": "original",
+    "refeed_publish_time": "2023-01-01T00:00:00.000001Z",
+}
+
 
 def compile_protos(folder: Path, *files: str) -> bytes:
     """Return the descriptor set of ``files``, as protoc makes it."""

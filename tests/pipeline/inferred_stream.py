@@ -137,7 +137,6 @@ class Stream:
 
     def types(self, table: str) -> dict[str, str]:
         schema = self.open(table).schema()
-        assert schema is not None
         own = [field for field in schema.fields if not field.name.startswith(("_", "ingest"))]
         return {field.name: f"{field.type}{'[]' if field.mode == 'REPEATED' else ''}" for field in own}
 

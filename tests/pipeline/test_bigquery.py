@@ -269,7 +269,6 @@ def test_a_row_that_bigquery_refuses_for_good_is_a_dead_letter_and_the_others_go
     assert letter["error_message"]
     assert sorted(stream.hold.acked) == ["orders-1", "orders-2", "orders-3"]
     status = StatusFile.read(tmp_path / "status.json")
-    assert status is not None
     assert status["sources"]["orders"]["rows"] == {"staged": 2}
     assert status["sources"]["orders"]["refused"] == {"row_refused": 1}
 
@@ -296,7 +295,6 @@ def test_a_new_table_that_is_not_known_yet_keeps_only_its_own_messages_back(stre
     assert stream.staged() == Counter([("members", "1")])
     assert stream.hold.acked == ["members-1"]
     status = StatusFile.read(tmp_path / "status.json")
-    assert status is not None
     assert status["sources"]["orders"]["postponed"] == {"staging.orders": 1}
     assert status["sources"]["orders"]["rows"] == {"staged": 0}
     stream.standin.delay_storage()

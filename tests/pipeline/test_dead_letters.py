@@ -4,16 +4,7 @@ import pytest
 
 from pipeline.dead_letters import dead_letter_rows
 from pipeline.decode import Refusal
-from tests.pipeline.conftest import messages
-
-TAGS = {
-    "refeed_replay": "token",
-    "refeed_backfill_id": "bf_1",
-    "refeed_row": "7",
-    "refeed_topic": "orders-old",
-    "refeed_message_id": "original",
-    "refeed_publish_time": "2023-01-01T00:00:00.000001Z",
-}
+from tests.pipeline.conftest import TAGS, messages
 
 
 def letter(attributes: dict[str, str], refusal: Refusal | None = None) -> dict:

@@ -8,7 +8,7 @@ from pipeline.decode import Decoder
 from pipeline.descriptors import DescriptorSet
 from pipeline.mapping import map_message
 from pipeline.schema import message_schema
-from tests.pipeline.conftest import compile_protos, messages
+from tests.pipeline.conftest import TAGS, compile_protos, messages
 
 MESSAGE = """
 import "google/protobuf/timestamp.proto";
@@ -174,15 +174,7 @@ def test_a_required_field_that_is_missing_is_counted_and_its_row_is_written(open
 
 
 def test_a_replay_s_row_says_what_the_original_s_said_and_which_backfill_sent_it(decoder):
-    tags = {
-        "refeed_replay": "token",
-        "refeed_backfill_id": "bf_1",
-        "refeed_row": "7",
-        "refeed_topic": "orders-old",
-        "refeed_message_id": "original",
-        "refeed_publish_time": "2023-01-01T00:00:00.000001Z",
-    }
-    row = decoder.decode(messages(b"{}", attributes={"own": "1", **tags})).rows.to_pylist()[0]
+    row = decoder.decode(messages(b"{}", attributes={"own": "1", **TAGS})).rows.to_pylist()[0]
     assert (row["_topic"], row["_message_id"]) == ("orders-old", "original")
     assert row["_publish_time"] == datetime(2023, 1, 1, 0, 0, 0, 1, tzinfo=UTC)
     assert (row["_backfill_id"], row["_backfill_row"]) == ("bf_1", 7)

@@ -79,13 +79,11 @@ class Deployment:
     def planned(self) -> list[str]:
         """Return what the plan's source has for columns of its own."""
         plan = self.plan_file.read()
-        assert plan is not None
         names = [name for found in plan.sources for name in found.source.row_schema.names()]
         return [name for name in names if not name.startswith(("_", "ingest"))]
 
     def alerts(self) -> dict[str, str]:
         status = StatusFile.read(self.folder / "status.json")
-        assert status is not None
         assert len(status["subscriptions"]) == len(status["running"])
         return {alert["about"]: alert["code"] for alert in status["alerts"]}
 
@@ -214,9 +212,7 @@ def test_a_refused_source_does_not_go_on_with_a_subscription_that_is_another_s_n
     deployment.publish("int64 id = 1;", moved)
     group.follow(deployment.committer)
     assert deployment.alerts() == {"orders": "evolution_refused"}
-    plan = deployment.plan_file.read()
-    assert plan is not None
-    assert [found.source.name for found in plan.sources] == ["first"]
+    assert [found.source.name for found in deployment.plan_file.read().sources] == ["first"]
 
 
 @pytest.mark.parametrize("name", ["early", "late"])
@@ -230,9 +226,7 @@ def test_no_source_gets_the_table_of_another_one_s_type_of_event(deployment, nam
     deployment.publish("int64 id = 1;", f"sources:\n{both}")
     group.follow(deployment.committer)
     assert deployment.alerts() == {name: "registry_invalid"}
-    plan = deployment.plan_file.read()
-    assert plan is not None
-    assert [found.source.name for found in plan.sources] == ["hooks"]
+    assert [found.source.name for found in deployment.plan_file.read().sources] == ["hooks"]
     deployment.publish("int64 id = 1;", f"sources:\n{other}")
     group.follow(deployment.committer)
     group.follow(deployment.committer)
@@ -247,7 +241,6 @@ def test_no_type_of_event_gets_a_table_of_a_source_in_another_group(deployment):
     for name in ("push", "pull"):
         group.learn(deployment.committer, [Variation("hooks", name, name, read_shape({"id": 1}))])
     plan = deployment.plan_file.read()
-    assert plan is not None
     tables = [kind.table for found in plan.sources for kind in found.types]
     assert tables == ["staging.hooks_push_2", "staging.hooks_pull_2"]
 
@@ -269,9 +262,7 @@ def test_a_plan_that_this_version_can_t_use_stops_its_own_source_alone(deploymen
     monkeypatch.setattr("pipeline.mapping.MAX_COLUMNS", 0)
     deployment.start()
     assert deployment.alerts() == {"orders": "registry_invalid"}
-    plan = deployment.plan_file.read()
-    assert plan is not None
-    assert [found.source.name for found in plan.sources] == ["hooks"]
+    assert [found.source.name for found in deployment.plan_file.read().sources] == ["hooks"]
 
 
 def test_a_damaged_plan_says_what_to_do(deployment):
@@ -292,9 +283,7 @@ def test_a_source_that_was_renamed_goes_on_with_the_schema_that_it_had(deploymen
         deployment.start({"orders": "sales"})
         assert deployment.alerts() == {"sales": "evolution_refused"}
         assert deployment.planned() == ["id", "note"]
-        plan = deployment.plan_file.read()
-        assert plan is not None
-        assert [found.source.name for found in plan.sources] == ["sales"]
+        assert [found.source.name for found in deployment.plan_file.read().sources] == ["sales"]
 
 
 def test_a_topic_that_rows_are_published_to_exists_before_the_source_is_taken_up(deployment):

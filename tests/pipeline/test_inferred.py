@@ -98,8 +98,7 @@ def test_a_source_that_was_renamed_goes_on_with_its_types_and_its_known_ids(eith
     either.drain(batches=1)
     assert either.types("staging.hooks_push") == before
     assert sorted(row["n"] for row in either.rows("staging.hooks_push")) == [0.5, 1.0, 2.0]
-    status = StatusFile.read(either.folder / "status.json")
-    assert status["alerts"] == []
+    assert StatusFile.read(either.folder / "status.json")["alerts"] == []
     # What it learns from now on it learns under its new name, with no mapping needed any more.
     either.send("push", {"n": 3, "more": "x"})
     either.drain(batches=2)
@@ -253,9 +252,7 @@ def test_a_name_that_is_empty_is_its_own_when_its_record_becomes_wider(either):
 def test_names_that_no_column_can_have_get_one_and_keep_their_own_beside(stream):
     stream.send("a", {"+1": 1, "-1": 2, "_topic": 3, "url": "a", "URL": "b", "": 4, "ingest_time": "x"})
     stream.drain(batches=2)
-    schema = stream.open("staging.hooks_a").schema()
-    assert schema is not None
-    assert {f.description or f.name: f.name for f in schema.fields[:7]} == {
+    assert {f.description or f.name: f.name for f in stream.open("staging.hooks_a").schema().fields[:7]} == {
         "+1": "x_1",
         "-1": "x_1_2",
         "_topic": "x_topic",
@@ -328,7 +325,6 @@ def test_a_table_that_somebody_else_made_is_an_alert_and_its_messages_wait(strea
     assert len(stream.backlog.waiting) == 1
     assert len(stream.rows("staging.hooks_b")) == 1
     status = StatusFile.read(stream.folder / "status.json")
-    assert status is not None
     assert [alert["code"] for alert in status["alerts"]] == ["evolution_refused"]
 
 
@@ -396,9 +392,7 @@ def test_a_producer_that_uses_ids_as_names_of_fields_fills_one_table_and_loses_n
     kept = [json.loads(row["_unknown"]) for row in rows if row["_unknown"]]
     assert {"key_2_8": 8, "deep.y2_8": 8} in kept
     assert {"more": {"z": 1}} in kept
-    status = StatusFile.read(stream.folder / "status.json")
-    assert status is not None
-    assert [alert["code"] for alert in status["alerts"]] == ["schema_full"]
+    assert [alert["code"] for alert in StatusFile.read(stream.folder / "status.json")["alerts"]] == ["schema_full"]
     stream.start()
     stream.send("a", {"id": "text", "yet another": 1})
     stream.drain(batches=1)
@@ -416,7 +410,6 @@ def test_a_producer_that_uses_ids_as_types_of_events_makes_no_more_tables_than_a
     letters = stream.rows("backup.dead_letters")
     assert [letter["error_code"] for letter in letters] == ["too_many_types"] * 2
     status = StatusFile.read(stream.folder / "status.json")
-    assert status is not None
     assert [(alert["about"], alert["code"]) for alert in status["alerts"]] == [("hooks schemas", "schema_full")]
 
 

@@ -9,27 +9,8 @@ from model.widening import widen_value
 from pipeline.shapes import EMPTY, columns, compile_fit, grow, read_shape
 
 KINDS: tuple[Any, ...] = (
-    7,
-    -7,
-    1 << 53,
-    (1 << 53) + 1,
-    1 << 70,
-    0.5,
-    -0.0,
-    1e16,
-    1e300,
-    True,
-    "x",
-    "7",
-    "0.50",
-    "true",
-    "",
-    {"y": "3"},
-    {"y": 3.0, "z": None},
-    {"y": ["a", 1]},
-    [1, 2.0],
-    ["4", "b"],
-    [1, None],
+    *(7, -7, 1 << 53, (1 << 53) + 1, 1 << 70, 0.5, -0.0, 1e16, 1e300, True, "x", "7", "0.50", "true", ""),
+    *({"y": "3"}, {"y": 3.0, "z": None}, {"y": ["a", 1]}, [1, 2.0], ["4", "b"], [1, None]),
     [{"k": 1}, {"k": "1"}],
 )
 

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from connectors.lake.engine import EngineLimits
 from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
 from model.entity import EntityRules, version_order
-from model.errors import AlreadyMergedError, RevertIncompleteError, WarehouseError
+from model.errors import AlreadyMergedError, WarehouseError
 from model.job import new_job_id
 from model.schema import Field, RowSchema
 from model.settings import Settings, read_settings
@@ -49,40 +50,29 @@ def settings(tmp_path: Path) -> Settings:
     return read_settings({}, home=tmp_path / "home")
 
 
+def stage_rows(settings: Settings, name: str, backfill_id: str | None, *rows: int) -> None:
+    """Write rows of a backfill to a staging table."""
+    schema = RowSchema((Field("id", "INT64"), *row_columns((), "plain")))
+    table = LakeRowTable(settings.lake, name)
+    table.evolve(schema)
+    epoch = table.take_lease("l")
+    shared = {"_backfill_id": backfill_id, "ingest_time": datetime.now(UTC)}
+    complete = [{"id": row, "_message_id": str(row), "_backfill_row": row, **shared} for row in rows]
+    batch = pa.RecordBatch.from_pylist(complete, schema=arrow_schema(schema))
+    table.commit([table.writer().write_rows([batch])], Attempt("s", table.committed_attempt("s") + 1, "l", epoch))
+
+
 @pytest.fixture
 def stage(settings: Settings, tmp_path: Path) -> Callable[..., None]:
     """Publishes the registry and returns what writes rows of a backfill to staging."""
     (tmp_path / "shop.proto").write_text(MESSAGE)
-    registry = Registry(settings.registry)
-    registry.publish({"shop.desc": compile_protos(tmp_path, "shop.proto"), "sources.yaml": SOURCES.encode()})
-    schema = next(source.schema for source in registry.read().sources if source.name == "orders")
-    assert schema is not None
-    table = LakeRowTable(settings.lake, "staging.orders")
-    table.evolve(schema)
-    epoch = table.take_lease("l")
-
-    def write(backfill_id: str | None, *rows: int) -> None:
-        complete = [
-            {
-                **dict.fromkeys(schema.names()),
-                "id": row,
-                "_message_id": str(row),
-                "_backfill_id": backfill_id,
-                "_backfill_row": row,
-                "ingest_time": datetime.now(UTC),
-            }
-            for row in rows
-        ]
-        file = table.writer().write_rows([pa.RecordBatch.from_pylist(complete, schema=arrow_schema(schema))])
-        table.commit([file], Attempt("s", table.committed_attempt("s") + 1, "l", epoch))
-
-    return write
+    descriptors = compile_protos(tmp_path, "shop.proto")
+    Registry(settings.registry).publish({"shop.desc": descriptors, "sources.yaml": SOURCES.encode()})
+    return partial(stage_rows, settings, "staging.orders")
 
 
 def staged(settings: Settings, topic: str = "orders") -> LakeStaging:
-    found = StagedTopics(settings, open_warehouse(settings))(topic)
-    assert found is not None
-    return found
+    return StagedTopics(settings, open_warehouse(settings))(topic)
 
 
 def landed(staging: LakeStaging, backfill_id: str) -> list[int]:
@@ -221,22 +211,6 @@ sources:
 BOTH = SOURCES + "  orders_too: {topic: orders, message: shop.Order, key: id, subscription: too}\n"
 
 
-def stage_rows(settings: Settings, name: str, backfill_id: str, *rows: int) -> None:
-    """Write rows of a backfill to any staging table."""
-    schema = RowSchema((Field("id", "INT64"), *row_columns((), "plain")))
-    table = LakeRowTable(settings.lake, name)
-    table.evolve(schema)
-    epoch = table.take_lease("l")
-    batch = pa.RecordBatch.from_pylist(
-        [
-            {"id": row, "_backfill_id": backfill_id, "_backfill_row": row, "ingest_time": datetime.now(UTC)}
-            for row in rows
-        ],
-        schema=arrow_schema(schema),
-    )
-    table.commit([table.writer().write_rows([batch])], Attempt("s", table.committed_attempt("s") + 1, "l", epoch))
-
-
 @pytest.fixture
 def both(settings: Settings, stage: Callable[..., None]) -> Settings:
     """Let two sources read one topic."""
@@ -264,20 +238,3 @@ def test_a_revert_takes_the_rows_of_every_source_out_or_none(both, stage, tmp_pa
     with pytest.raises(AlreadyMergedError, match=r"2 rows of .* are already in a reporting table"):
         staged(both).delete_rows(merged)
     assert landed(staged(both), merged) == [0, 1]
-
-
-def test_a_revert_of_several_sources_says_what_is_left(both, stage, monkeypatch):
-    mine, delete = new_job_id("bf"), LakeRowTable.delete_where
-    stage(mine, 0, 1)
-    stage_rows(both, "staging.orders_too", mine, 0)
-
-    def fail(table: LakeRowTable, *where: Any, **since: Any) -> int:
-        if table.uri.endswith("orders_too"):
-            raise WarehouseError("The disk is full.")
-        return delete(table, *where, **since)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(LakeRowTable, "delete_where", fail)
-        with pytest.raises(RevertIncompleteError, match=r"Only 2 rows .* deleted from staging: .*disk"):
-            staged(both).delete_rows(mine)
-    assert staged(both).delete_rows(mine) == 1

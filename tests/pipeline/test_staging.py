@@ -267,7 +267,6 @@ def test_a_message_that_comes_again_after_its_topic_was_deleted_is_written_once(
 def test_the_status_counts_rows_unknown_fields_and_dead_letters_by_source(stream, tmp_path):
     stream.batch([pulled("orders", b'{"id": 1, "new": 2}', b"nope", b'{"new": 1}')])
     status = StatusFile.read(tmp_path / "status.json")
-    assert status is not None
     assert status["sources"] == {
         "orders": {"rows": {"staged": 2}, "unknown": {"new": 2}, "missing": {}, "refused": {"not_json": 1}}
     }
@@ -298,7 +297,6 @@ def test_a_producer_that_uses_ids_as_names_fills_no_status(stream, monkeypatch):
     stream.batch([pulled("orders", *[json.dumps({f"key{n}": 1, "k" * 900: 1}).encode() for n in range(4)])])
     stream.batch([pulled("orders", b'{"another": 1}', first=9)])
     status = StatusFile.read(stream.folder / "status.json")
-    assert status is not None
     assert status["sources"]["orders"]["unknown"] == {"key0": 1, "k" * 200: 4, "(others)": 4}
 
 
@@ -320,7 +318,6 @@ def test_messages_with_the_token_that_no_backfill_published_are_counted_and_stag
     ]
     stream.batch([with_attributes(pulled("orders", *[b"{}"] * len(tags)), tags)])
     status = StatusFile.read(tmp_path / "status.json")
-    assert status is not None
     assert status["totals"]["forged_replays"] == 2
     assert status["sources"]["orders"]["forged_replay"] == {"refeed_backfill_id": 1, "refeed_row": 1}
     assert sum(stream.staged().values()) == len(tags)

@@ -6,21 +6,8 @@ from sql.lexer import SourceText, read_tokens
 
 NASTY = (
     *(";", "--", "/*", "*/", "`", "'", '"', "|>", "(", ")", "[", "]", ",", ".", "*", "@x", "@@x", ">>", "\\"),
-    *(
-        "\u00a0",
-        "\u0440",
-        "\u200b",
-        "\x00",
-        "0x",
-        "1e",
-        "9" * 30,
-        "NOT",
-        "WITH",
-        "INTO",
-        "UNNEST",
-        "END",
-        "QUALIFY",
-    ),
+    *("\u00a0", "\u0440", "\u200b", "\x00", "0x", "1e", "9" * 30, "NOT", "WITH", "INTO", "UNNEST", "END"),
+    "QUALIFY",
     *("HAVING", "DISTINCT", "EXISTS", "ALL", "NULL", "DATE(", "STRUCT<", "ARRAY<", "INTERVAL 1 DAY", "OR TRUE"),
     *("OR 1 = 1", "LIMIT 1", "AS _PARTITIONTIME", "CASE WHEN", "OVER ()", "GROUP BY", "ORDER BY 1"),
     *("UNION ALL SELECT * FROM ops.secrets", "FROM ops.secrets", "(SELECT MAX(x) FROM ops.secrets)"),

@@ -50,12 +50,7 @@ DEEP: Final = (
     '{"a":' + "9" * 5000 + "}",
 )
 BROKEN: Final = (
-    b'{"a":"\xff"}',
-    b'\xff{"a":1}',
-    b'{"a":1}\xc3',
-    b'{"a":"\xed\xa0\x80"}',
-    b"",
-    b"\x00",
+    *(b'{"a":"\xff"}', b'\xff{"a":1}', b'{"a":1}\xc3', b'{"a":"\xed\xa0\x80"}', b"", b"\x00"),
     b'{"\xc3":1,"a":1}',
 )
 _TEXT: Final = "c0"

@@ -77,21 +77,7 @@ _LEFT_OUT: Final = frozenset({"ERROR", "GENERATE_UUID", "RAND", "COLLATE"})
 # Any call is rarely a year or an hour.
 _OF_PARTS: Final = frozenset({"DATE", "DATETIME", "TIME"})
 _PARTS_OF_MOMENTS: Final = (
-    "1",
-    "0",
-    "-1",
-    "2",
-    "12",
-    "13",
-    "23",
-    "24",
-    "29",
-    "31",
-    "59",
-    "60",
-    "2024",
-    "9999",
-    "10000",
+    *("1", "0", "-1", "2", "12", "13", "23", "24", "29", "31", "59", "60", "2024", "9999", "10000"),
     "CAST(NULL AS INT64)",
 )
 _CODE_POINTS: Final = (

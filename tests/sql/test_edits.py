@@ -66,7 +66,6 @@ def test_a_scan_in_a_subquery_gets_its_own_window() -> None:
         "ORDER BY publish_time"
     )
     mended = rewritten(query)
-    assert mended is not None
     assert mended.count("_PARTITIONTIME >=") == 2
     assert mended.endswith("ORDER BY publish_time")
 

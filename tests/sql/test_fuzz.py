@@ -41,7 +41,6 @@ def windowed(lake: duckdb.DuckDBPyConnection) -> Callable[[ValidatedQuery], tupl
     """Run a query over the whole archive, and over no more of it than the query's window."""
 
     def run(query: ValidatedQuery) -> tuple[list[Any], list[Any]]:
-        assert query.window is not None
         rendered = render_lake_query(query)
         low, high = (f"TIMESTAMPTZ '{end.isoformat()}'" for end in (query.window.start, query.window.end))
         view = f"(SELECT * FROM refeed_archive WHERE _PARTITIONTIME >= {low} AND _PARTITIONTIME < {high})"

@@ -59,7 +59,6 @@ def on_the_lake(expression: str, lake: duckdb.DuckDBPyConnection) -> str | None:
         if isinstance(exc, duckdb.BinderException | duckdb.ParserException | duckdb.CatalogException):
             raise
         return "error"
-    assert row is not None
     return None if row[0] is None else str(row[0])
 
 

@@ -122,14 +122,9 @@ THREE = replace(POLICY, archive_table="my-shop.backup.messages", extra_tables=()
 @pytest.mark.parametrize(
     "name",
     [
-        "my-shop.backup.messages",
-        "`my-shop.backup.messages`",
-        "`my-shop`.backup.messages",
-        "`my-shop`.`backup`.`messages`",
-        "`my-shop.backup`.messages",
-        "`my-shop`.`backup.messages`",
-        "my-shop.backup.`messages`",
-        "my-shop . backup . messages",
+        *("my-shop.backup.messages", "`my-shop.backup.messages`", "`my-shop`.backup.messages"),
+        *("`my-shop`.`backup`.`messages`", "`my-shop.backup`.messages", "`my-shop`.`backup.messages`"),
+        *("my-shop.backup.`messages`", "my-shop . backup . messages"),
     ],
 )
 def test_an_archive_named_with_its_project_is_known_in_every_quoting(name: str) -> None:
@@ -140,16 +135,9 @@ def test_an_archive_named_with_its_project_is_known_in_every_quoting(name: str) 
 @pytest.mark.parametrize(
     "name",
     [
-        "messages",
-        "backup.messages",
-        "`backup.messages`",
-        "shop.backup.messages",
-        "`shop`.backup.messages",
-        "my-shop.messages",
-        "my-shop.backup.Messages",
-        "MY-SHOP.backup.messages",
-        "my-shop.backup.messages.x",
-        "my.shop.backup.messages",
+        *("messages", "backup.messages", "`backup.messages`", "shop.backup.messages"),
+        *("`shop`.backup.messages", "my-shop.messages", "my-shop.backup.Messages"),
+        *("MY-SHOP.backup.messages", "my-shop.backup.messages.x", "my.shop.backup.messages"),
     ],
 )
 def test_an_archive_named_with_its_project_has_no_default_project_or_dataset(name: str) -> None:

@@ -24,7 +24,6 @@ def gate() -> Iterator[Gate]:
 
 def process_of(gate: Gate) -> "subprocess.Popen[bytes]":
     (worker,) = gate._idle
-    assert worker.process is not None
     return worker.process
 
 
@@ -86,7 +85,6 @@ def test_threads_take_turns_and_get_their_own_answers(gate: Gate, policy: Policy
         query = gate.validate(
             f"SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-{day:02}'", {}, policy
         )
-        assert query.window is not None
         return query.window.start.day
 
     with ThreadPoolExecutor(8) as pool:
@@ -108,7 +106,6 @@ def test_a_query_does_not_wait_for_a_worker_that_is_started_again(policy, monkey
         gate.warm()
         assert [found.is_ready for found in gate._idle] == [True, True]
         first = gate._idle[0].process
-        assert first is not None
         os.kill(first.pid, signal.SIGSTOP)
         with pytest.raises(QueryRefusedError):
             gate.validate(GOOD, {}, policy)

@@ -43,3 +43,6 @@ SELECT ANY_VALUE(data) AS data, ANY_VALUE(attributes) AS attributes, message_id,
 --- a correlation of distinct values
 --: codes function_arguments
 SELECT ANY_VALUE(data) AS data, ANY_VALUE(attributes) AS attributes, message_id, CORR(DISTINCT 1, 2) AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' GROUP BY message_id
+--- an attribute beside another one that is grouped
+--: codes not_grouped
+SELECT (SELECT value FROM UNNEST(attributes) WHERE key = 'type') AS event, (SELECT value FROM UNNEST(attributes) WHERE key = 'region') AS region, ANY_VALUE(data) AS data, ANY_VALUE(attributes) AS attributes, MIN(message_id) AS message_id FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' GROUP BY event

@@ -68,3 +68,12 @@ SELECT * FROM backup.messages WHERE (_PARTITIONDATE = '2024-01-01'
 --- a bracket too many
 --: codes syntax
 SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01')
+--- a text that reads like a bracket
+--: codes syntax
+SELECT * EXCEPT '(' topic) FROM backup.messages
+--- a text that reads like an arrow
+--: codes syntax
+SELECT f(a '=>' b)
+--- a text that reads like a call
+--: codes syntax
+SELECT CURRENT_DATE '('

@@ -155,3 +155,6 @@ SELECT * EXCEPT (day) FROM (SELECT *, _PARTITIONDATE AS day FROM backup.messages
 --- the date of the pseudo column elsewhere
 --: codes window_missing
 SELECT * FROM backup.messages WHERE DATE(_PARTITIONTIME, 'Asia/Tokyo') = '2024-01-01'
+--- a window of one side of a join of the archive with itself
+--: codes window_missing
+SELECT a.data, a.attributes, a.message_id FROM backup.messages a JOIN backup.messages b USING (message_id) WHERE a._PARTITIONTIME >= TIMESTAMP '2024-01-01' AND a._PARTITIONTIME < TIMESTAMP '2024-01-03'
