@@ -44,10 +44,8 @@ def world(request, tmp_path, shared_standin) -> Iterator[ShadowedWorld]:
 def test_rows_and_dead_letters_of_the_same_code_are_equal_cell_by_cell(world: ShadowedWorld) -> None:
     payloads = {f"m{number}": order(number) for number in range(1, 5)} | {"m5": b"no JSON", "m6": b"{}"}
     hooks = {"h1": b'{"a":1,"b":{"c":[1.5]}}', "h2": b'{"a":"x","d":null}', "h3": b"no JSON"}
-    world.keep("orders", **payloads)
-    world.keep("hooks", **hooks)
-    world.stage("orders", **payloads)
-    world.stage("hooks", **hooks)
+    world.run("orders", **payloads)
+    world.run("hooks", **hooks)
     # A replay of a message is a row of its own, and not what the stream made of the message.
     tags = {
         REPLAY_ATTRIBUTE: replay_token(SECRET, "orders"),
@@ -87,8 +85,7 @@ def test_a_row_that_is_not_staged_waits_and_is_missing_a_bounded_time_later(worl
     report = shadow.look()
     assert (report.state, report.rows_equal, report.rows_waiting) == (ShadowState.CATCHING_UP, 1, 1)
     # It follows the archive meanwhile.
-    world.keep("orders", m3=order(3))
-    world.stage("orders", m3=order(3))
+    world.run("orders", m3=order(3))
     report = shadow.look()
     assert (report.rows_equal, report.rows_waiting, report.rows_missing) == (2, 1, 0)
     missing = world.shadow().look()
@@ -99,8 +96,7 @@ def test_a_row_that_is_not_staged_waits_and_is_missing_a_bounded_time_later(worl
 
 
 def test_a_new_column_differs_and_rows_of_an_older_schema_are_not_compared(world: ShadowedWorld) -> None:
-    world.keep("orders", m1=order(1, more="x"))
-    world.stage("orders", m1=order(1, more="x"))
+    world.run("orders", m1=order(1, more="x"))
     # The registry has a column that the running release does not write yet.
     world.publish("string more = 10;")
     shadow = world.shadow()
@@ -115,8 +111,7 @@ def test_a_new_column_differs_and_rows_of_an_older_schema_are_not_compared(world
 
 
 def test_reading_is_bounded_and_changes_nothing(world: ShadowedWorld) -> None:
-    world.keep("orders", m1=order(1), m2=b"no JSON")
-    world.stage("orders", m1=order(1), m2=b"no JSON")
+    world.run("orders", m1=order(1), m2=b"no JSON")
     before = rows_of(world)
     shadow = world.shadow()
     assert shadow.look().rows_equal == 2

@@ -114,6 +114,11 @@ class ShadowedWorld:
         attempt = Attempt("a", self.attempts, "a", self.epoch)
         self.archive.commit([part], attempt, pa.table(ids))
 
+    def run(self, topic: str, **payloads: bytes) -> None:
+        """Archive and stage the payloads."""
+        self.keep(topic, **payloads)
+        self.stage(topic, **payloads)
+
     def stage(self, topic: str, attributes=None, **payloads: bytes) -> None:
         """Stage the payloads as the running pipeline does, dead letters among them."""
         target = PullTarget(f"projects/shop/subscriptions/{topic}", f"refeed-pipeline.{topic}", topic, 10)

@@ -69,8 +69,15 @@ class Deployment:
             mapping=mapping,
         )
         group.start()
-        group.follow(self.committer)
+        self.group = group
+        self.follow()
         return group
+
+    def follow(self, *published: str) -> None:
+        """Publish what is given, and let the newest group follow."""
+        if published:
+            self.publish(*published)
+        self.group.follow(self.committer)
 
     def columns(self) -> list[str]:
         schema = self.open_table("staging.orders").schema()
@@ -126,26 +133,21 @@ def test_the_plan_keeps_when_a_source_was_attached_and_not_that_of_a_subscriptio
 
 def test_a_new_field_and_a_new_source_are_taken_up_without_a_restart(deployment):
     deployment.publish("int64 id = 1;")
-    group = deployment.start()
+    deployment.start()
     version = deployment.open_table("staging.orders").version()
-    group.follow(deployment.committer)
+    deployment.follow()
     assert deployment.open_table("staging.orders").version() == version
-    deployment.publish(
-        "int64 id = 1; string name = 2;", f"{SOURCES}  more: {{topic: more, message: shop.Order}}\n"
-    )
-    group.follow(deployment.committer)
+    deployment.follow("int64 id = 1; string name = 2;", f"{SOURCES}  more: {{topic: more, message: shop.Order}}\n")
     assert deployment.columns() == ["id", "name"]
     assert deployment.planned() == ["id", "name", "id", "name"]
-    deployment.publish("int64 id = 1; string name = 2;")
-    group.follow(deployment.committer)
+    deployment.follow("int64 id = 1; string name = 2;")
     assert deployment.planned() == ["id", "name"]
 
 
 def test_a_schema_that_is_refused_is_an_alert_and_the_old_one_goes_on_also_over_a_restart(deployment):
     deployment.publish("int64 id = 1; string name = 2;")
-    group = deployment.start()
-    deployment.publish("int64 id = 1;")
-    group.follow(deployment.committer)
+    deployment.start()
+    deployment.follow("int64 id = 1;")
     assert deployment.alerts() == {"orders": "evolution_refused"}
     assert deployment.planned() == ["id", "name"]
     deployment.start()
@@ -158,59 +160,46 @@ def test_a_schema_that_is_refused_is_an_alert_and_the_old_one_goes_on_also_over_
 
 def test_a_registry_that_can_t_be_read_changes_nothing_and_is_an_alert_until_it_is_mended(deployment):
     deployment.publish("int64 id = 1;")
-    group = deployment.start()
-    deployment.registry.publish({"sources.yaml": b"sources: ["})
-    group.follow(deployment.committer)
-    assert (deployment.alerts(), deployment.planned()) == ({"registry": "registry_invalid"}, ["id"])
-    deployment.publish("int64 id = 1;")
-    group.follow(deployment.committer)
-    assert deployment.alerts() == {}
-
-
-def test_one_source_s_fault_keeps_no_other_from_running(deployment):
-    sources = f"{SOURCES}  taken: {{topic: taken, message: shop.Order, staging: backup.dead_letters}}\n"
-    deployment.publish("int64 id = 1;", sources)
     deployment.start()
-    assert deployment.alerts() == {"taken": "evolution_refused"}
-    assert deployment.planned() == ["id"]
+    deployment.registry.publish({"sources.yaml": b"sources: ["})
+    deployment.follow()
+    assert (deployment.alerts(), deployment.planned()) == ({"registry": "registry_invalid"}, ["id"])
+    deployment.follow("int64 id = 1;")
+    assert deployment.alerts() == {}
 
 
 def test_a_source_whose_entry_breaks_goes_on_as_before_and_the_others_change(deployment):
     more = f"{SOURCES}  more: {{topic: more, message: shop.Order}}\n"
     deployment.publish("int64 id = 1;", more)
-    group = deployment.start()
+    deployment.start()
     assert deployment.planned() == ["id", "id"]
-    deployment.publish("int64 id = 1; string name = 2;", more.replace("key: id", "key: nope"))
-    group.follow(deployment.committer)
+    deployment.follow("int64 id = 1; string name = 2;", more.replace("key: id", "key: nope"))
     assert deployment.alerts() == {"orders": "registry_invalid"}
     # more has the new field, orders goes on without it; also over a restart.
     assert deployment.planned() == ["id", "name", "id"]
     deployment.start()
     assert deployment.planned() == ["id", "name", "id"]
-    deployment.publish("int64 id = 1; string name = 2;", more)
-    group.follow(deployment.committer)
+    deployment.follow("int64 id = 1; string name = 2;", more)
     assert (deployment.alerts(), deployment.planned()) == ({}, ["id", "name", "id", "name"])
 
 
 def test_a_new_source_waits_while_a_broken_one_uses_its_subscription(deployment):
     deployment.publish("int64 id = 1;")
-    group = deployment.start()
+    deployment.start()
     renamed = (
         f"{SOURCES.replace('key: id', 'key: nope')}  renamed: {{topic: orders, message: shop.Order, key: id}}\n"
     )
-    deployment.publish("int64 id = 1;", renamed)
-    group.follow(deployment.committer)
+    deployment.follow("int64 id = 1;", renamed)
     assert deployment.alerts() == {"orders": "registry_invalid", "renamed": "registry_invalid"}
     assert deployment.planned() == ["id"]
 
 
 def test_a_refused_source_does_not_go_on_with_a_subscription_that_is_another_s_now(deployment):
     deployment.publish("int64 id = 1;")
-    group = deployment.start()
+    deployment.start()
     first = "sources:\n  first: {topic: orders, message: shop.Order, staging: staging.first}\n"
     moved = f"{first}  orders: {{topic: elsewhere, message: shop.Order, staging: backup.dead_letters}}\n"
-    deployment.publish("int64 id = 1;", moved)
-    group.follow(deployment.committer)
+    deployment.follow("int64 id = 1;", moved)
     assert deployment.alerts() == {"orders": "evolution_refused"}
     assert [found.source.name for found in deployment.plan_file.read().sources] == ["first"]
 
@@ -223,13 +212,11 @@ def test_no_source_gets_the_table_of_another_one_s_type_of_event(deployment, nam
     group.learn(deployment.committer, [Variation("hooks", "push", "1", read_shape({"id": 1}))])
     other = f"  {name}: {{topic: orders, message: shop.Order, staging: staging.Hooks_push}}\n"
     both = f"{other}{hooks}" if name == "early" else f"{hooks}{other}"
-    deployment.publish("int64 id = 1;", f"sources:\n{both}")
-    group.follow(deployment.committer)
+    deployment.follow("int64 id = 1;", f"sources:\n{both}")
     assert deployment.alerts() == {name: "registry_invalid"}
     assert [found.source.name for found in deployment.plan_file.read().sources] == ["hooks"]
-    deployment.publish("int64 id = 1;", f"sources:\n{other}")
-    group.follow(deployment.committer)
-    group.follow(deployment.committer)
+    deployment.follow("int64 id = 1;", f"sources:\n{other}")
+    deployment.follow()
     assert deployment.alerts() == {}
 
 
@@ -245,13 +232,12 @@ def test_no_type_of_event_gets_a_table_of_a_source_in_another_group(deployment):
     assert tables == ["staging.hooks_push_2", "staging.hooks_pull_2"]
 
 
-def test_an_alert_about_a_source_that_is_not_listed_any_more_is_over(deployment):
+def test_one_source_s_fault_keeps_no_other_from_running_and_is_over_once_it_is_not_listed(deployment):
     broken = f"{SOURCES}  taken: {{topic: taken, message: shop.Order, staging: backup.dead_letters}}\n"
     deployment.publish("int64 id = 1;", broken)
-    group = deployment.start()
-    assert deployment.alerts() == {"taken": "evolution_refused"}
-    deployment.publish("int64 id = 1;")
-    group.follow(deployment.committer)
+    deployment.start()
+    assert (deployment.alerts(), deployment.planned()) == ({"taken": "evolution_refused"}, ["id"])
+    deployment.follow("int64 id = 1;")
     assert deployment.alerts() == {}
 
 
@@ -292,10 +278,10 @@ def test_a_topic_that_rows_are_published_to_exists_before_the_source_is_taken_up
         deployment.pubsub.create_topic(topic)
     deployment.pubsub.delete_topic("rows")
     deployment.publish("int64 id = 1;", SOURCES.replace("key: id", "key: id, publish: rows"))
-    group = deployment.start()
+    deployment.start()
     assert (deployment.alerts(), deployment.planned()) == ({"orders": "topic_not_found"}, [])
     deployment.pubsub.create_topic("rows")
-    group.follow(deployment.committer)
+    deployment.follow()
     assert (deployment.alerts(), deployment.planned()) == ({}, ["id"])
 
 
@@ -309,16 +295,16 @@ def test_a_local_server_gets_the_topic_that_rows_are_published_to(deployment):
 
 def test_a_plan_that_a_full_disk_does_not_take_is_written_as_soon_as_there_is_room(deployment):
     deployment.publish("int64 id = 1;")
-    group = deployment.start()
+    deployment.start()
     in_the_way = deployment.folder / "plan.tmp"
     in_the_way.mkdir()
     deployment.publish("int64 id = 1; string name = 2;")
     for _ in range(2):
-        group.follow(deployment.committer)
+        deployment.follow()
         assert deployment.alerts() == {"plan.json": "storage_full"}
     assert deployment.planned() == ["id"]
     in_the_way.rmdir()
-    group.follow(deployment.committer)
+    deployment.follow()
     assert (deployment.planned(), deployment.alerts()) == (["id", "name"], {})
 
 

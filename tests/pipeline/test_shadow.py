@@ -71,8 +71,7 @@ def test_messages_from_before_the_subscription_of_their_source_are_skipped(world
 
 
 def test_a_source_that_is_renamed_is_compared_under_its_new_name(world: ShadowedWorld) -> None:
-    world.keep("orders", m1=order(1), m2=b"no JSON")
-    world.stage("orders", m1=order(1), m2=b"no JSON")
+    world.run("orders", m1=order(1), m2=b"no JSON")
     sources = world.registry.read_files()["sources.yaml"].decode()
     renamed = sources.replace("  orders: {", "  sales: {")
     world.registry.publish({"sources.yaml": renamed.encode()})
@@ -80,27 +79,23 @@ def test_a_source_that_is_renamed_is_compared_under_its_new_name(world: Shadowed
 
 
 def test_a_schema_that_the_table_refuses_is_not_taken_up_and_a_fault_in_the_registry_neither(world):
-    world.keep("orders", m1=order(1))
-    world.stage("orders", m1=order(1))
+    world.run("orders", m1=order(1))
     shadow = world.shadow(hours=2)
     assert shadow.look().rows_equal == 1
     sources = world.registry.read_files()["sources.yaml"].decode()
     world.registry.publish({"sources.yaml": sources.replace("shop.Order", "shop.Line").encode()})
     # The release would go on with the plan's schema, as an update of the stream does.
-    world.keep("orders", m2=order(2))
-    world.stage("orders", m2=order(2))
+    world.run("orders", m2=order(2))
     assert shadow.look().rows_equal == 2
     world.registry.publish({"sources.yaml": b"sources: ["})
-    world.keep("orders", m3=order(3))
-    world.stage("orders", m3=order(3))
+    world.run("orders", m3=order(3))
     assert shadow.look().rows_equal == 3
     with pytest.raises(RegistryError):
         world.shadow().look()
 
 
 def test_a_registry_that_does_not_answer_for_a_while_changes_nothing(world, monkeypatch):
-    world.keep("orders", m1=order(1))
-    world.stage("orders", m1=order(1))
+    world.run("orders", m1=order(1))
     shadow = world.shadow(hours=2)
     assert shadow.look().rows_equal == 1
 
@@ -108,8 +103,7 @@ def test_a_registry_that_does_not_answer_for_a_while_changes_nothing(world, monk
         raise RegistryError("The registry can't be used: 503.")
 
     monkeypatch.setattr("pipeline.registry.Registry.fingerprint", refuse)
-    world.keep("orders", m2=order(2))
-    world.stage("orders", m2=order(2))
+    world.run("orders", m2=order(2))
     assert shadow.look().rows_equal == 2
 
 

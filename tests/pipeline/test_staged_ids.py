@@ -5,22 +5,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from model.schema import Field, RowSchema
+from model.schema import RowSchema
+from pipeline.schema import row_columns
 from pipeline.staged_ids import discard_staged
 from streams.ids import TABLE_IDS_SCHEMA
 from streams.journal import Journal
 from tests.memory.tables import Memory, RowTables
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-SCHEMA = RowSchema(
-    (
-        Field("_topic", "STRING"),
-        Field("_message_id", "STRING"),
-        Field("_publish_time", "TIMESTAMP"),
-        Field("_backfill_id", "STRING"),
-        Field("ingest_time", "TIMESTAMP"),
-    )
-)
+SCHEMA = RowSchema(tuple(row_columns((), "plain")))
 
 
 def journal_of(folder: Path, *known: str) -> Journal:

@@ -254,10 +254,7 @@ def test_messages_of_several_pulls_are_decoded_at_once_unless_they_are_large(
 def test_a_message_that_comes_again_after_its_topic_was_deleted_is_written_once(stream, has_moved):
     stream.batch([pulled("orders", b'{"id": 1}', b"nope")])
     if has_moved:
-        stream.journal.begin(knows_all=False)
-        shutil.rmtree(stream.folder / "journal")
-        stream.has_moved = True
-        stream.start()
+        lose_home(stream)
     again = pulled("orders", b'{"id": 1}', b"nope")
     # The name of a topic that is gone is not known any more.
     stream.batch([replace(again, target=replace(again.target, topic="refeed-pipeline.orders"))])

@@ -15,7 +15,7 @@ from jobs.store import JobStore
 from local.server import PubSubServer
 from model.errors import LeaseHeldError, PubSubUnavailableError, QueryTooLargeError, SnapshotRefusedError
 from model.message import backup_subscription_id
-from model.schema import Field, RowSchema
+from model.schema import RowSchema
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord, Wanted
 from model.stream_snapshot import (
@@ -27,6 +27,7 @@ from model.stream_snapshot import (
     SnapshotState,
 )
 from pipeline.plan import PlanFacts
+from pipeline.schema import row_columns
 from rollout.restorer import StreamSite, list_kept
 from rollout.snapshot_taker import SnapshotTaker
 from streams.ids import IDS_SCHEMA, TABLE_IDS_SCHEMA
@@ -73,6 +74,14 @@ class Bench(SnapshotBench):
         path = f"projects/{self.project}/subscriptions/{SUBSCRIPTION}"
         return int(self.resources.subscription(path).working.read_backpressure().undelivered_messages)
 
+    def take_and_go_on(self) -> SnapshotRecord:
+        """Take a snapshot with an open message, and let the stream acknowledge it and write its plan again."""
+        self.publish()
+        snapshot = self.take()
+        self.acknowledge_all()
+        self.mark("after")
+        return snapshot
+
     def restore(self, asked: RestoreRecord | SnapshotRecord, state: Path | None = None) -> RestoreRecord:
         """Restore what was asked for, or ask for a snapshot first."""
         if isinstance(asked, SnapshotRecord):
@@ -88,10 +97,7 @@ def bench(tmp_path: Path, server: PubSubServer) -> Iterator[Bench]:
 
 
 def test_a_stream_goes_back_with_its_subscriptions_and_is_asked_to_learn_what_may_come_again(bench: Bench) -> None:
-    bench.publish()
-    snapshot = bench.take()
-    bench.acknowledge_all()
-    bench.mark("after")
+    snapshot = bench.take_and_go_on()
     assert bench.open_messages() == 0
     done = bench.restore(snapshot)
     assert (done.state, done.step, done.error) == (RestoreState.SUCCEEDED, RestoreStep.SOUGHT, None)
@@ -146,10 +152,7 @@ def test_what_can_not_go_back_changes_nothing(bench, damage, code):
     with bench.open_pubsub() as pubsub:
         pubsub.create_topic("zebras")
         pubsub.create_subscription(backup_subscription_id("zebras"), "zebras")
-    bench.publish()
-    snapshot = bench.take()
-    bench.acknowledge_all()
-    bench.mark("after")
+    snapshot = bench.take_and_go_on()
     damage(bench, snapshot)
     failed = bench.restore(snapshot)
     assert (failed.state, failed.error.code) == (RestoreState.FAILED, code)
@@ -187,9 +190,7 @@ def failing(place: Any, name: str) -> Any:
 
 
 def test_what_passes_by_itself_is_tried_again_from_where_it_ended(bench: Bench) -> None:
-    bench.publish()
-    snapshot = bench.take()
-    bench.acknowledge_all()
+    snapshot = bench.take_and_go_on()
     with failing(PubSub, "seek_to_snapshot"), pytest.raises(PubSubUnavailableError):
         bench.restore(snapshot)
     (left,) = list_running_restores(bench.store)
@@ -304,10 +305,7 @@ def launch_from(bench: Bench, snapshot: SnapshotRecord) -> tuple[StreamRecord, R
 
 
 def test_a_stream_that_is_launched_from_a_snapshot_begins_with_its_state_and_its_source(bench: Bench) -> None:
-    bench.publish()
-    snapshot = bench.take()
-    bench.acknowledge_all()
-    bench.mark("after")
+    snapshot = bench.take_and_go_on()
     _, restore, state = launch_from(bench, snapshot)
     assert bench.restore(restore, state).state is RestoreState.SUCCEEDED
     assert '"before"' in (state / "plan.json").read_text()
@@ -331,10 +329,7 @@ def test_a_launch_from_a_snapshot_that_can_not_be_restored_is_cancelled_and_a_ro
 
 
 def test_nothing_is_sought_while_another_home_s_stream_holds_the_lease(bench: Bench) -> None:
-    bench.publish()
-    snapshot = bench.take()
-    bench.acknowledge_all()
-    bench.mark("after")
+    snapshot = bench.take_and_go_on()
     asked = bench.ask_back(snapshot)
     leases = bench.warehouse.open_archive().leases()
     with hold_lease(leases, f"backup-{bench.project}", "another"), pytest.raises(LeaseHeldError):
@@ -344,15 +339,7 @@ def test_nothing_is_sought_while_another_home_s_stream_holds_the_lease(bench: Be
     assert bench.restore(asked).state is RestoreState.SUCCEEDED
 
 
-STAGED = RowSchema(
-    (
-        Field("_topic", "STRING"),
-        Field("_message_id", "STRING"),
-        Field("_publish_time", "TIMESTAMP"),
-        Field("_backfill_id", "STRING"),
-        Field("ingest_time", "TIMESTAMP"),
-    )
-)
+STAGED = RowSchema(tuple(row_columns((), "plain")))
 
 
 class Shop:

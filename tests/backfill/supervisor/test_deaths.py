@@ -87,25 +87,16 @@ def test_a_restart_waits_a_moment(supervisor, create, launcher, reach, monkeypat
     assert len(launcher.launched) == 1
 
 
-def test_a_driver_that_fails_with_a_reason_of_its_own_is_not_restarted(
-    supervisor, create, launcher, reach, no_waiting
+def test_a_driver_that_fails_with_a_reason_of_its_own_is_not_restarted_and_no_message_leaves_its_log(
+    store, supervisor, create, launcher, reach, *, no_waiting
 ):
-    job_id = create()
-    reach(job_id, JobState.RUNNING)
-    error = {"code": "query_failed", "message": "division by zero"}
-    supervisor.folder(job_id).write_outcome(Outcome(1, JobState.FAILED, error))
-    assert reach(job_id, JobState.FAILED).restarts == 0
-    supervisor.tick()
-    assert len(launcher.launched) == 1
-
-
-def test_what_an_engine_says_of_a_message_stays_in_the_log(store, supervisor, create, reach):
     job_id = create()
     reach(job_id, JobState.RUNNING)
     error = {"code": "query_failed", "message": "Could not convert string 'card 4111' to INT64"}
     supervisor.folder(job_id).write_outcome(Outcome(1, JobState.FAILED, error))
     failed = reach(job_id, JobState.FAILED)
-    assert failed.error.code == "query_failed"
+    supervisor.tick()
+    assert (failed.error.code, failed.restarts, len(launcher.launched)) == ("query_failed", 0, 1)
     assert "log" in failed.error.message
     told = [failed.error.message, *(event.why or "" for event in store.list_events(job_id))]
     assert not [text for text in told if "4111" in text]
