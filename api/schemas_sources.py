@@ -36,10 +36,16 @@ class SourceStaged(BaseModel):
 
     since: datetime | None = Field(description="When the stream's process began to count.")
     at: datetime | None = Field(description="When the stream wrote these counts.")
-    rows: int = Field(description="Number of staged rows.")
+    rows: int = Field(
+        description="Number of rows that this process has staged. A message that was delivered again, for "
+        "example after a restore, does not count again."
+    )
     unknown_fields: SourceFindings = Field(description="Fields in messages that are not in the schema.")
     missing_fields: SourceFindings = Field(description="Required fields that were missing in messages.")
-    refused: SourceFindings = Field(description="Messages that became dead letters, by code.")
+    refused: SourceFindings = Field(
+        description="Messages that became dead letters, by code. A dead letter that was delivered again does not "
+        "count again, but a replayed one does."
+    )
 
 
 class SourceMerged(BaseModel):

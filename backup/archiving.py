@@ -94,7 +94,11 @@ class Archiving:
         return TaskOutput(part, settled=found.replays, unfit=_NONE, found=None)
 
     def count(
-        self, totals: Counter[str], outputs: Sequence[TaskOutput], parts: Mapping[str, Sequence[Any]]
+        self,
+        totals: Counter[str],
+        outputs: Sequence[TaskOutput],
+        parts: Mapping[str, Sequence[Any]],
+        is_written: Sequence[pa.BooleanArray],  # noqa: ARG002 - the parts have the rows that are committed alone
     ) -> None:
         """Count the bytes and dead letters of ``parts``, and the replays."""
         totals["replays"] += sum(output.settled.num_rows for output in outputs)

@@ -30,7 +30,7 @@ def _table(found: Mapping[str, Any]) -> Iterator[str]:
     yield from render_figures(columns, rows, left=3)
     counted = {(each["group"], each["staged"]["since"]) for each in found["sources"] if each["staged"] is not None}
     for group, since in sorted((group or UNKNOWN, render_minute(since)) for group, since in counted):
-        yield f"Group {group}: STAGED and DEAD LETTERS since {since}, its stream's start"
+        yield f"Group {group}: STAGED and DEAD LETTERS since {since}, when its stream's process started"
     for each in found["sources"]:
         if each["fault"] is not None:
             yield f"{each['name']}: {each['fault']['code']}: {each['fault']['message']}"

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -128,7 +128,7 @@ class SourceCatalog:
         now = datetime.now(UTC)
         window = Window(floor(now - _DAY, "hour"), floor(now, "hour") + _HOUR)
         hours = self._figures.counts.hours(window)
-        statuses = _newest_by_source(self._figures.statuses())
+        statuses = _newest_by_source(self._figures.statuses(), sources.values())
         merged: dict[str, Mapping[str, Any]] = {}
         for line in self._figures.merged(now - _MERGED_WITHIN):
             merged.setdefault(line["source"], line)
@@ -207,12 +207,18 @@ def _render_source(source: Source) -> dict[str, Any]:
     }
 
 
-def _newest_by_source(statuses: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return by source the newest status that has counts of it: a source may have moved to another stream."""
+def _newest_by_source(
+    statuses: Iterable[Mapping[str, Any]], sources: Collection[Source]
+) -> dict[str, Mapping[str, Any]]:
+    """Return by source the newest status of a process that reads or has counted it.
+
+    A source may have moved to another stream, and a process that has just begun has counted nothing.
+    """
     found: dict[str, Mapping[str, Any]] = {}
     for status in sorted(statuses, key=lambda status: _number(status.get("at"))):
-        counted = status.get("sources")
-        found |= dict.fromkeys(counted, status) if isinstance(counted, dict) else {}
+        read = status.get("subscriptions") or ()
+        counted = status.get("sources") or {}
+        found |= dict.fromkeys([*counted, *(each.name for each in sources if each.subscription in read)], status)
     return found
 
 
@@ -220,7 +226,7 @@ def _render_staged(status: Mapping[str, Any] | None, name: str, most: int | None
     """Return what a stream has counted of a source since the process began; None where no stream reports it."""
     if status is None:
         return None
-    counts = status["sources"][name]
+    counts = (status.get("sources") or {}).get(name, {})
     return {
         "since": _moment(status.get("started_at")),
         "at": _moment(status.get("at")),

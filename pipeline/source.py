@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -56,8 +57,10 @@ FORGED_REPLAY: Final = "forged_replay"
 class StagedParts:
     """The parts that one task wrote, and counts.
 
-    ``counts`` has what was found, by the source's name: ``unknown`` and ``missing`` by path, ``refused`` by
-    code, ``forged_replay`` by the tag that is missing. ``unfit`` are ids of messages that have to come again when
+    ``counts`` has what was found, by the source's name: ``unknown`` and ``missing`` by path, ``forged_replay`` by
+    the tag that is missing. Rows are not among them: only the driver knows which are new. For it ``names`` has
+    each subscription's source, and ``codes`` the error code of each dead letter, in the order of its part, by the
+    table of the dead letters. ``unfit`` are ids of messages that have to come again when
     their tables have become wide enough for ``variations``, which has those of messages that fit too.
     """
 
@@ -65,6 +68,8 @@ class StagedParts:
     counts: dict[str, dict[str, dict[str, int]]]
     unfit: pa.Table
     variations: tuple[Variation, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    codes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Return the bytes that a Spark row carries to the driver."""
@@ -75,6 +80,10 @@ class StagedParts:
             "topics": [[one.table, one.part.topic, one.part.by_key, one.part.rows] for one in of_topics],
             "counts": self.counts,
             "variations": [variation.to_json() for variation in self.variations],
+            "names": dict(self.names),
+            "codes": {
+                name: [[code, len(list(run))] for code, run in groupby(own)] for name, own in self.codes.items()
+            },
         }
         ids = concat_ids([one.ids for one in (*of_tables, *of_topics)], PULLED_IDS_SCHEMA)
         messages = pa.concat_tables([TOPIC_SCHEMA.empty_table(), *(one.part.messages for one in of_topics)])
@@ -96,7 +105,10 @@ class StagedParts:
             own = TopicPart(topic, by_key, messages.slice(taken, rows))
             parts.append(TargetPart(table, own, ids.slice(at + taken, rows)))
             taken += rows
-        return cls(tuple(parts), head["counts"], unfit, variations)
+        codes = {
+            name: [code for code, count in runs for _ in range(count)] for name, runs in head["codes"].items()
+        }
+        return cls(tuple(parts), head["counts"], unfit, variations, head["names"], codes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +142,16 @@ class OpenPlan:
 
 @dataclass(slots=True)
 class _Rows:
-    """The rows of one table, the ids of their messages, and the messages themselves, by their batches."""
+    """The rows of one table, the ids of their messages, and the messages themselves, by their batches.
+
+    ``codes`` has the error code of each row where they are dead letters.
+    """
 
     writer: RowWriter
     batches: list[pa.RecordBatch] = field(default_factory=list)
     ids: list[pa.Table] = field(default_factory=list)
     messages: list[tuple[Source, PulledBatch, Sequence[int]]] = field(default_factory=list)
+    codes: list[str] = field(default_factory=list)
 
     def message(self, place: int) -> tuple[Source, PulledBatch, int]:
         """Return the message that the row at ``place`` was made of."""
@@ -189,8 +205,14 @@ class PlannedStaging:
             source: {kind: dict(counter) for kind, counter in kinds.items()}
             for source, kinds in self._counts.items()
         }
-        variations = tuple(self._variations.values())
-        return StagedParts(tuple(parts), counts, concat_ids(self._unfit, PULLED_IDS_SCHEMA), variations).encode()
+        return StagedParts(
+            tuple(parts),
+            counts,
+            concat_ids(self._unfit, PULLED_IDS_SCHEMA),
+            tuple(self._variations.values()),
+            {subscription: found.source.name for subscription, found in self._opened.sources.items()},
+            {name: rows.codes for name, rows in self._tables.items() if rows.codes},
+        ).encode()
 
     def _write(self) -> list[TargetPart]:
         """Write a part a table; rows that a warehouse refuses for good become dead letters, which come last."""
@@ -259,17 +281,13 @@ class PlannedStaging:
         except TableNotReadyError as exc:
             _log.warning("table_not_ready", table=name, error=exc.message)
         for source, _, places in rows.messages:
-            counts = self._counts[source.name]
-            counts["postponed"][name] += len(places)
-            if name != self._opened.plan.dead_letter_table:
-                counts["rows"]["staged"] -= len(places)
+            self._counts[source.name]["postponed"][name] += len(places)
         return None
 
     def _refuse_rows(self, rows: _Rows, refused: Sequence[tuple[int, str]]) -> None:
         """Make dead letters of the messages of rows that the warehouse refuses."""
         for place, reason in refused:
             source, batch, index = rows.message(place)
-            self._counts[source.name]["rows"]["staged"] -= 1
             self._refuse(source, [Refusal(index, "row_refused", reason)], batch)
 
     def _take(self, batch: PulledBatch) -> None:
@@ -338,11 +356,10 @@ class PlannedStaging:
         plan = self._opened.plan
         places = [refusal.index for refusal in refused]
         self._add(plan.dead_letter_table, plan.dead_letter_writer, rows, batch, places, source=source)
-        self._counts[source.name]["refused"].update(refusal.code for refusal in refused)
+        self._tables[plan.dead_letter_table].codes += [refusal.code for refusal in refused]
 
     def _count(self, source: Source, decoded: DecodedBatch) -> None:
         counts = self._counts[source.name]
-        counts["rows"]["staged"] += decoded.rows.num_rows
         for kind, found in (("unknown", decoded.unknown), ("missing", decoded.missing)):
             own = counts[kind]
             for path, count in found.items():

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import pyarrow as pa
 import structlog
 
 from pipeline.inferred import Variation
@@ -53,11 +54,16 @@ class StagingWork:
         totals: Counter[str],
         outputs: Sequence[TaskOutput],
         parts: Mapping[str, Sequence[Any]],
+        is_written: Sequence[pa.BooleanArray],
     ) -> None:
-        """Count the findings, by source."""
+        """Count the rows and dead letters that are new, and the findings, by source."""
         totals[_PUBLISHED] += sum(part.rows for name, found in parts.items() if is_topic(name) for part in found)
+        flags = iter(is_written)
         for output in outputs:
-            for source, kinds in output.found.counts.items():
+            written = _count_written(output, [next(flags) for _ in output.parts])
+            for source in written.keys() | output.found.counts.keys():
+                own = written.get(source, {"rows": Counter(staged=0)})
+                kinds = {**output.found.counts.get(source, {}), **own}
                 found = self._sources.setdefault(source, {})
                 for total, kind in _SUMMED.items():
                     totals[total] += sum(kinds.get(kind, {}).values())
@@ -77,6 +83,28 @@ class StagingWork:
             source: {kind: dict(found) for kind, found in kinds.items()} for source, kinds in self._sources.items()
         }
         return {"sources": counted}
+
+
+def _count_written(
+    output: TaskOutput, is_written: Sequence[pa.BooleanArray]
+) -> dict[str, dict[str, Counter[str]]]:
+    """Return how many rows, and how many dead letters by code, of an output are committed, by source."""
+    counts: dict[str, dict[str, Counter[str]]] = {}
+    for one, flags in zip(output.parts, is_written, strict=True):
+        if is_topic(one.table):
+            continue
+        subscriptions = one.ids.column("subscription").combine_chunks().cast(pa.string())
+        codes = output.found.codes.get(one.table)
+        columns = [subscriptions, flags] if codes is None else [subscriptions, flags, pa.array(codes, pa.string())]
+        names = ["subscription", "is_written", "code"][: len(columns)]
+        for found in pa.table(columns, names).group_by(names).aggregate([([], "count_all")]).to_pylist():
+            own = counts.setdefault(output.found.names[found["subscription"]], {})
+            rows = own.setdefault("rows", Counter(staged=0))
+            if codes is None:
+                rows["staged"] += found["count_all"] * found["is_written"]
+            elif found["is_written"]:
+                own.setdefault("refused", Counter())[found["code"]] += found["count_all"]
+    return counts
 
 
 def _add(source: str, kind: str, found: Counter[str], counts: Mapping[str, int]) -> None:

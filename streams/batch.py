@@ -87,6 +87,7 @@ class NewRows:
 
     ``parts`` are to be committed, by table, and ``dropped`` to be dropped. ``done`` are the ids that the batch is
     done with after that, ``again`` those of messages that have to come again. ``redelivered`` counts known rows.
+    ``is_written`` holds, of each part of the batch, for the rows that are to be committed.
     """
 
     parts: dict[str, list[Any]]
@@ -94,6 +95,7 @@ class NewRows:
     done: pa.Table
     again: pa.Table
     redelivered: int
+    is_written: Sequence[pa.BooleanArray] = ()
 
 
 def find_new(batch: Batch, journal: Journal, targets: Targets) -> NewRows:
@@ -132,6 +134,10 @@ def find_new(batch: Batch, journal: Journal, targets: Targets) -> NewRows:
             returned.append(one.ids.filter(pc.invert(known)))
             held.append(one.ids.filter(known))
     given_up = concat_ids(returned)
+    is_written = [
+        pc.invert(known) if part is not None else pa.repeat(pa.scalar(value=False), len(known))
+        for known, part in zip(flags, kept, strict=True)
+    ]
     for one, known in ((one, known) for one, known in zip(written, flags, strict=True) if is_topic(one.table)):
         ids = one.ids
         is_early = _is_of(ids, ids_of_tables(given_up, [table_of(one.table)]))
@@ -144,7 +150,8 @@ def find_new(batch: Batch, journal: Journal, targets: Targets) -> NewRows:
     # A row may have been left out because of an earlier one that was in a part which is not taken either.
     is_again = journal.is_among(done, again)
     again = concat_ids([again, done.filter(is_again)])
-    return NewRows(parts, dropped, concat_ids([done.filter(pc.invert(is_again)), *settled]), again, redelivered)
+    done = concat_ids([done.filter(pc.invert(is_again)), *settled])
+    return NewRows(parts, dropped, done, again, redelivered, is_written)
 
 
 def _take_dependent(written: Sequence[TargetPart], kept: list[Any], targets: Targets) -> list[TargetPart]:

@@ -213,7 +213,7 @@ class StreamCommitter:
         tables = {name: found for name, found in parts.items() if not is_topic(name)}
         self._totals["messages"] += sum(part.rows for found in tables.values() for part in found)
         self._totals["commits"] += len(tables)
-        self._work.count(self._totals, batch.outputs, parts)
+        self._work.count(self._totals, batch.outputs, parts, new.is_written)
         if tables:
             self._compactor.touch({name: len(found) for name, found in tables.items()})
 

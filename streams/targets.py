@@ -136,9 +136,17 @@ class Work(Protocol):
         """Return the work of one task, which it encoded."""
 
     def count(
-        self, totals: Counter[str], outputs: Sequence[TaskOutput], parts: Mapping[str, Sequence[Any]]
+        self,
+        totals: Counter[str],
+        outputs: Sequence[TaskOutput],
+        parts: Mapping[str, Sequence[Any]],
+        is_written: Sequence[pa.BooleanArray],
     ) -> None:
-        """Count a batch's ``outputs``, of which ``parts`` are committed; ``messages`` and the like are counted."""
+        """Count a batch's ``outputs``, of which ``parts`` are committed; ``messages`` and the like are counted.
+
+        ``is_written`` has for each part of the outputs, in their order, which of its rows are committed: the
+        others were known, or come again.
+        """
 
     def learn(self, keeper: TableKeeper, outputs: Sequence[TaskOutput]) -> bool:
         """Make tables wide enough; return whether messages that did not fit may come again at once."""

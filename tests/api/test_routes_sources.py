@@ -48,7 +48,7 @@ def test_the_terminal_lists_sources_and_shows_one(api: Any, refeed: Refeed) -> N
     hooks = next(line for line in listed.splitlines() if line.startswith("hooks"))
     assert (code, hooks.split()) == (0, ["hooks", "hooks", "default", "0", "3", "4", "-"])
     since = "1970-01-02 03:04"
-    assert f"Group default: STAGED and DEAD LETTERS since {since}, its stream's start" in listed
+    assert f"Group default: STAGED and DEAD LETTERS since {since}, when its stream's process started" in listed
     assert "odd: " in listed, "its fault is named"
     code, shown, _ = refeed("describe", "source/hooks")
     assert (code, "schema: inferred" in shown) == (0, True)

@@ -126,6 +126,21 @@ def test_what_is_counted_of_a_source_is_that_of_the_newest_stream(world: World) 
     assert (hooks["rows"], hooks["refused"]) == (0, {"total": 0, "largest": []})
 
 
+def test_a_process_that_has_counted_nothing_yet_is_not_shown_with_the_rows_of_the_one_before(world: World) -> None:
+    names = ["refeed-pipeline.orders"]
+    before = {"rows": {"staged": 7}, "refused": {"not_json": 4}}
+    world.statuses = [
+        {"at": 20.0, "started_at": 10.0, "subscriptions": names, "sources": {"orders": before}},
+        {"at": 30.0, "started_at": 25.0, "subscriptions": names, "sources": {}},
+        # Of a process that has not said yet what it reads, and of another group's.
+        {"at": 40.0, "started_at": 35.0},
+        {"at": 50.0, "started_at": 45.0, "subscriptions": ["refeed-pipeline.others"], "sources": {}},
+    ]
+    found = world.find("orders")["staged"]
+    assert (found["rows"], found["since"]) == (0, "1970-01-01T00:00:25.000000Z")
+    assert found["refused"]["total"] == 0
+
+
 def test_the_newest_merge_of_a_source_is_shown(world: World) -> None:
     line = {"source": "orders", "state": "merged", "until": None, "changed": 5, "newer": 4, "without_key": 2}
     line |= {"rows_before": 1, "rows_after": 5, "error": None, "finished_at": datetime(2026, 1, 2, tzinfo=UTC)}

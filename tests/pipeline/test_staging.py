@@ -274,6 +274,23 @@ def test_the_status_counts_rows_unknown_fields_and_dead_letters_by_source(stream
     assert 0 < status["batch_seconds"] < 60
 
 
+def test_messages_that_come_again_are_not_counted_as_rows_or_dead_letters_again(stream, tmp_path):
+    stream.batch([pulled("orders", b"{}", b"nope", b'{"id": "x"}'), pulled("members", b"{}")])
+    # As after a restore: the new process counts from 0, and knows the rows of the process before.
+    lose_home(stream)
+    stream.batch([pulled("orders", b"{}", b"nope", b'{"id": "x"}', b"{}", b"no"), pulled("members", b"{}")])
+    status = StatusFile.read(tmp_path / "status.json")
+    assert status is not None
+    assert {name: status["totals"][name] for name in ("messages", "redelivered", "dead_letters")} == {
+        "messages": 2,
+        "redelivered": 4,
+        "dead_letters": 1,
+    }
+    orders, members = (status["sources"][name] for name in ("orders", "members"))
+    assert (orders["rows"], orders["refused"]) == ({"staged": 1}, {"not_json": 1})
+    assert (members["rows"], members.get("refused", {})) == ({"staged": 0}, {})
+
+
 def test_an_error_of_a_task_ends_the_batch_before_its_commits_and_leaves_no_file(stream):
     done = StagingTask("secret").with_plan(stream.plan)(iter([pulled("orders", b"{}")]))
     error = json.dumps({"code": "storage_full", "message": "the disk is full"})

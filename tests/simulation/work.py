@@ -61,7 +61,7 @@ class Work:
         """Return what a task has made."""
         return self._outputs.pop(encoded)
 
-    def count(self, totals: Counter[str], outputs: Any, parts: Any) -> None:
+    def count(self, totals: Counter[str], outputs: Any, parts: Any, is_written: Any) -> None:
         """Count nothing."""
 
     def status(self) -> dict[str, Any]:
