@@ -119,7 +119,7 @@ def _event_cells(it: Mapping[str, Any]) -> list[str]:
 
 def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
     problems = found["problems"]
-    yield "OK: there are no problems" if found["is_ok"] else f"WRONG: {len(problems)}"
+    yield f"OK: there are no problems{_pending(found['inbox'])}" if found["is_ok"] else f"WRONG: {len(problems)}"
     waiting = {item["id"] for item in found["inbox"] if item["resource"] != "topic"}
     for problem in problems:
         yield f"  {problem['name']}: {problem['message']} ({problem['code']})"
@@ -138,6 +138,13 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield f"Waiting for a person: {len(found['inbox'])}"
         yield from _inbox_lines(found["inbox"])
+
+
+def _pending(items: Sequence[Mapping[str, Any]]) -> str:
+    if not items:
+        return ""
+    waits = "1 item waits" if len(items) == 1 else f"{len(items):,} items wait"
+    return f", and {waits} for you: refeed inbox"
 
 
 def _backfill_cells(found: Mapping[str, Any]) -> list[str]:
@@ -174,8 +181,8 @@ def _inbox_lines(items: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         where = f" -> {item['topic']}" if item["topic"] and item["resource"] != "topic" else ""
         state = "" if item["state"] is None else f"  {item['state']}"
         yield f"{item['kind']}  {item['id']}{state}{where}"
-        word = "launched by" if item["resource"] == "stream" else "by"
-        by = "" if item["resource"] == "topic" else f", {word} {item['created_by'] or UNKNOWN}"
+        word = "; the stream was launched by" if item["resource"] == "stream" else ", by"
+        by = "" if item["resource"] == "topic" else f"{word} {item['created_by'] or UNKNOWN}"
         yield f"  since {render_minute(item['since'])} UTC{by}"
         yield f"  {item['message']}"
         yield f"  {_command_of(item)}"

@@ -156,7 +156,8 @@ def growing_item(
         "'refeed dead-letters' shows the reasons."
     )
     state = StreamState(stream.state)
-    return InboxItem("dead_letters", "stream", stream.name, state, None, stream.created_by, counted_from, message)
+    launched_by = stream.launched_by
+    return InboxItem("dead_letters", "stream", stream.name, state, None, launched_by, counted_from, message)
 
 
 def _growth(totals: Sequence[float]) -> int:

@@ -104,6 +104,15 @@ def test_a_quiet_home_is_ok_and_nothing_waits(api: Any, refeed: Any) -> None:
     assert json.loads(refeed("status", "--json")[1]) == get(api, "/status")
 
 
+def test_the_first_line_says_that_something_waits_although_nothing_is_wrong(refeed: Any, jobs: Jobs) -> None:
+    jobs.canary()
+    code, text, _ = refeed("status")
+    assert (code, text.splitlines()[0]) == (0, "OK: there are no problems, and 1 item waits for you: refeed inbox")
+    jobs.backfill()
+    first = refeed("status")[1].splitlines()[0]
+    assert first == "OK: there are no problems, and 2 items wait for you: refeed inbox"
+
+
 def test_the_inbox_has_what_waits_for_a_person_with_the_command_that_answers_it(api, refeed, jobs):
     above = {"required": True, "above_rows": 50, "rows": 100, "by": None, "at": None}
     made = {
