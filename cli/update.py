@@ -146,17 +146,18 @@ def describe_updates(updates: Sequence[Mapping[str, Any]]) -> list[str]:
             each["id"],
             each["stream"],
             each["state"],
+            "" if each["error"] is None else each["error"]["code"],
             each["from_release"] or "installed",
-            each["release"] or "installed",
-            " ".join(_changes(each)),
+            "same" if each["release"] == each["from_release"] else each["release"] or "installed",
+            " ".join(_changes(each)) or "-",
             render_minute(each["created_at"]),
             each["created_by"],
             "" if each["paused_seconds"] is None else f"{each['paused_seconds']:.2f} s",
-            "" if each["error"] is None else each["error"]["code"],
+            each["reason"] or "",
         )
         for each in updates
     ]
-    columns = ("id", "stream", "state", "from", "to", "changes", "asked for", "by", "paused", "why")
+    columns = ("id", "stream", "state", "outcome", "from", "to", "changes", "asked for", "by", "paused", "why")
     return render_table(columns, rows)
 
 
@@ -195,7 +196,7 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if found["snapshot_id"] is not None:
         yield "snapshot", found["snapshot_id"]
     if found["error"] is not None:
-        yield "why", f"{found['error']['code']}: {found['error']['message']}"
+        yield "outcome", f"{found['error']['code']}: {found['error']['message']}"
     yield from figure_details(found["figures"] or {})
     if found["paused_seconds"] is not None:
         yield "paused", render_seconds(found["paused_seconds"])

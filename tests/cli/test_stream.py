@@ -110,16 +110,24 @@ def made_update(state: str, **changed: Any) -> dict[str, Any]:
         "created_by": "ann",
         "paused_seconds": 3.5,
         "error": None,
+        "reason": None,
         **changed,
     }
 
 
 def test_the_list_of_updates_has_what_each_one_changes() -> None:
     changed = made_update("STABLE", options={"slots": 2, "batch_seconds": None}, mapping={"orders": "sales"})
-    lines = describe_updates([changed, made_update("STABLE", release="next")])
-    assert " ".join(lines[0].split()) == "ID STREAM STATE FROM TO CHANGES ASKED FOR BY PAUSED WHY"
-    assert "  installed  installed  slots=2 batch_seconds= orders=sales  2026-01-02 03:04  " in lines[1]
-    assert "  installed  next  " in lines[2].replace("next     ", "next")
+    fault = {"code": "update_inconclusive", "message": "3 messages came.", "logs": {}}
+    lines = describe_updates(
+        [changed, made_update("STABLE", release="next", error=fault, reason="night test"), made_update("STABLE")]
+    )
+    assert " ".join(lines[0].split()) == "ID STREAM STATE OUTCOME FROM TO CHANGES ASKED FOR BY PAUSED WHY"
+    assert lines[2].split()[3] == "update_inconclusive"
+    assert lines[2].endswith("  night test")
+    # A restart with the registry as it is, and no other release.
+    assert lines[3].split()[3:6] == ["installed", "same", "-"]
+    assert "  installed  same  slots=2 batch_seconds= orders=sales  2026-01-02 03:04  " in lines[1]
+    assert "  installed  next  " in lines[2]
 
 
 def test_a_stream_names_its_generation_and_its_pending_messages() -> None:
@@ -144,6 +152,7 @@ def test_a_stream_names_its_generation_and_its_pending_messages() -> None:
         "lag_seconds": 12.3,
         "backlog_messages": 1234,
         "rates": {"messages": 5.25},
+        "over_seconds": 60.0,
     }
     lines = [" ".join(line.split()) for line in describe_stream(stream)]
     assert "options group shop, mapping orders=sales" in lines
@@ -159,7 +168,7 @@ def test_a_stream_names_its_generation_and_its_pending_messages() -> None:
     assert "stream process 7 on vm" in lines
     assert "pending messages are kept until 2026-01-09 03:04 UTC" in lines
     assert "lag 12 s, backlog 1,234" in lines
-    assert "rate 5.2 messages/s" in lines
+    assert "rate 5.2 messages/s over the last 1 min 0 s" in lines
 
 
 def test_a_stream_of_no_release_names_the_version_that_its_agent_has() -> None:
