@@ -85,7 +85,7 @@ def merge_lines(found: Mapping[str, Any]) -> Iterator[str]:
         [each["source"], each["state"], str(each["changed"]), str(each["newer"]), str(len(each["partitions"]))]
         for each in found["sources"]
     ]
-    yield from render_table(["source", "state", "keys in staging", "newer", "partitions"], rows)
+    yield from render_table(["source", "state", "keys read", "keys changed", "partitions"], rows)
     for each in found["sources"]:
         # A merge of an earlier Refeed did not count them.
         if each.get("without_key"):
@@ -105,8 +105,8 @@ def _nothing_lines(found: Mapping[str, Any]) -> Iterator[str]:
     # What that merge read was staged on the day before, or since.
     day = (begin - timedelta(days=1)).date()
     at = f"{begin:%Y-%m-%d %H:%M}"
-    yield f"  There are no rows since the last merge of {at}. A merge does not read merged rows again."
-    yield f"  To read them again: {_read_again(found, day)}"
+    yield f"  There are no rows since the last merge of {at}, so the merge read none."
+    yield f"  To read merged rows again: {_read_again(found, day)}"
 
 
 def reread_lines(ended: Mapping[str, Any]) -> Iterator[str]:

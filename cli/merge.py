@@ -24,7 +24,7 @@ from reporting.request import MergeCreate
 if TYPE_CHECKING:
     from warehouse.merges import MergeReport
 
-_COLUMNS: Final = ("source", "keys in staging", "newer", "partitions")
+_COLUMNS: Final = ("source", "keys read", "keys changed", "partitions")
 
 app = typer.Typer(
     cls=HomeGroup,
@@ -48,6 +48,8 @@ def merge(
 ) -> None:
     """Merge what staging tables have since their last merge into reporting, one source after the other.
 
+    KEYS READ counts the keys in the rows that the merge read, and KEYS CHANGED the keys whose row in reporting it
+    changed. A merge may read merged rows again, for example after a compaction. That changes nothing.
     Running it twice, late, or again after it died changes nothing more. It reads and writes only the partitions
     of reporting that change, and commits each source at once or not at all. A source that can't be merged keeps
     no other from being merged; the exit code says so. 'refeed merge create' leaves it to the service instead.

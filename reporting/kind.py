@@ -47,9 +47,8 @@ def _figures(source: Mapping[str, Any]) -> str:
     if source["state"] == "failed":
         return f"{source['source']}: {source['error']['message']}"
     if source["state"] == "merged":
-        counts = (
-            f"{source['changed']} keys staged, {source['newer']} newer, {len(source['partitions'])} partitions"
-        )
+        changed = f"{source['changed']} keys read, {source['newer']} keys changed"
+        counts = f"{changed}, {len(source['partitions'])} partitions"
         keyless = f", {source['without_key']} rows without a key" if source.get("without_key") else ""
         return f"{source['source']}: {counts}{keyless}"
     return ""

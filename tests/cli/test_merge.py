@@ -31,7 +31,7 @@ def test_a_merge_makes_reporting_what_staging_says(refeed: Callable[..., Any], o
     assert (nothing["source"], nothing["changed"]) == ("returns", 0)
     orders.stage((1, 3), (2, 9))
     shown = refeed("merge", "--source", "orders")
-    assert "orders  2                1      1" in shown.out
+    assert "orders  2          1             1" in shown.out
     assert shown.err == ""
     assert orders.reported() == {1: "1-5", 2: "2-9"}
 
@@ -74,8 +74,8 @@ def unfit(orders: Orders, home: Path, tmp_path: Path) -> Orders:
 def test_a_source_whose_rules_do_not_fit_keeps_no_other_from_being_merged(refeed, unfit):
     shown = refeed("merge")
     assert shown.code == 1
-    assert "orders   1                1      1" in shown.out
-    assert "returns  1                1      1" in shown.out
+    assert "orders   1          1             1" in shown.out
+    assert "returns  1          1             1" in shown.out
     assert "2 of 4 sources were not merged." in shown.err
     assert "  - visits: key 'id' is FLOAT64" in shown.err
     assert "partition 'at' is STRING" in shown.err

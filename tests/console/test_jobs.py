@@ -232,4 +232,4 @@ def test_a_merge_that_found_nothing_says_how_to_read_rows_again(yard: Yard, brow
     nothing, since = add_merge(yard, JobState.SUCCEEDED), "2026-01-02T00:15:00Z"
     again = add_merge(yard, JobState.SUCCEEDED, since=since)
     pages = [browser.get(f"/console/jobs/{job}").text for job in (nothing, again, add_merge(yard))]
-    assert ["does not read merged rows again" in text for text in pages] == [True, False, False]
+    assert ["so the merge read none" in text for text in pages] == [True, False, False]
