@@ -69,7 +69,8 @@ class StreamOut(BaseModel):
     reported_at: datetime | None = Field(description="When the stream last reported.")
     seconds_since_report: float | None = Field(description="Seconds since the last report.")
     totals: dict[str, float] = Field(
-        description="Counts since the stream's process began, such as messages and bytes."
+        description="Counts since the stream's process began, such as messages and bytes. "
+        "`delayed_by_new_columns` counts messages that came again after their table got new or wider columns."
     )
     rates: dict[str, float] | None = Field(
         description="The increase of each total per second, measured over the last `over_seconds` seconds."

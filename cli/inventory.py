@@ -96,6 +96,8 @@ def render_streams(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     ]
     names = ["stream", "state", "report", "messages/s", "lag", "backlog", "since start"]
     yield from render_figures(names, rows, left=2)
+    if any(each["rates"] for each in found):
+        yield "MESSAGES/S is over the last minute, or less after a start."
     for each in found:
         if each["error"]:
             yield f"{each['name']}: {each['error']['code']}: {each['error']['message']}"

@@ -308,7 +308,8 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "reported", f"{render_seconds(found['seconds_since_report'])} ago"
     yield "lag", f"{render_seconds(found['lag_seconds'])}, backlog {render_count(found['backlog_messages'])}"
     if found["rates"] is not None:
-        yield "rate", f"{found['rates'].get('messages', 0):,.1f} messages/s"
+        over = f" over the last {render_seconds(found['over_seconds'])}"
+        yield "rate", f"{found['rates'].get('messages', 0):,.1f} messages/s{over}"
     if found["not_committed"]:
         yield "given back", f"{found['not_committed']:,} messages, which are delivered again"
     if found["retained_until"] is not None:

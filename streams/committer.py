@@ -294,7 +294,7 @@ class StreamCommitter:
         is_room = self._work.learn(self, batch.outputs)
         unfit = batch.unfit()
         if unfit.num_rows:
-            self._totals["unfit"] += unfit.num_rows
+            self._totals["delayed_by_new_columns"] += unfit.num_rows
             # Where there is no room they come when their leases run out, not over and over.
             if is_room:
                 self._ack_leases.give_back(unfit)

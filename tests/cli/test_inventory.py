@@ -111,8 +111,9 @@ def test_streams_show_state_and_figures_and_what_is_wrong(refeed: Refeed, monkey
     answer(monkeypatch, "list_streams", found)
     result = refeed("get", "streams")
     lines = result.out.splitlines()
-    assert lines[-5:] == [
+    assert lines[-6:] == [
         "  WAITING        1.3 s ago           -  unknown  unknown      unknown",
+        "MESSAGES/S is over the last minute, or less after a start.",
         "pipeline-a: no report for 35 s; run 'refeed doctor' on its machine",
         "pipeline-default: storage_full: The disk is full.",
         "",
