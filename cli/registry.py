@@ -40,7 +40,7 @@ def check(files: FilesArgument = None, as_json: JsonObjectOption = False) -> Non
     """Check the registry and print each fault with its position. FILES are checked as if they were published.
 
     The command also prints notes. A note is not a fault. It names a problem that can make merges of the source
-    fail.
+    fail, or take different entities for one.
     """
     from pipeline.findings import find_doubtful
 

@@ -1,10 +1,12 @@
-"""What a source's entry says that is no fault, and that its merges may still end with."""
+"""What a source's entry says that is no fault, and that its merges may still end with, or take for one entity."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from model.entity import LAST_ORDER, MOMENT_TYPES
+from pipeline.descriptors import DescriptorSet
+from pipeline.mapping import map_message
 from pipeline.registry import Source
 from pipeline.schema import row_columns
 
@@ -30,10 +32,21 @@ def _of(source: Source) -> Iterator[tuple[str, str]]:
     if source.merge_source is None:
         return
     yield from _ordered_by_text(source)
+    yield from _shared_keys(source)
     if source.is_inferred and source.partition is not None and source.partition not in _INFERRED_MOMENTS:
         moments = " or ".join(_INFERRED_MOMENTS)
         what = f"{source.partition!r} is a string, because the source has no schema"
         yield "partition", f"{what}. Merges of the source fail with rules_unfit. Use {moments}"
+
+
+def _shared_keys(source: Source) -> Iterator[tuple[str, str]]:
+    """Yield the columns of the key that a message without the field has its default in, not null."""
+    if source.is_inferred:
+        return
+    for plan in map_message(DescriptorSet([source.descriptor]).message(source.message)):
+        if plan.column in source.key and plan.uses_default:
+            what = f"{plan.column!r} has its default, such as 0, in the row of a message that lacks it"
+            yield "key", f"{what}. Merges take all these rows for one entity. Declare the field as optional"
 
 
 def _ordered_by_text(source: Source) -> Iterator[tuple[str, str]]:

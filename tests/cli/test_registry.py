@@ -71,7 +71,7 @@ sources:
 
 
 def test_what_can_never_be_merged_is_a_finding_and_no_fault(refeed, files, settings):
-    given = files(sources=INFERRED)
+    given = files("optional int64 id = 1;", INFERRED)
     checked = refeed("source", "check", *given)
     assert checked.code == 0
     (line,) = [line for line in checked.out.splitlines() if line.startswith("note: ")]
@@ -91,7 +91,7 @@ sources:
   visits: {topic: visits, schema: inferred, key: id, event_time: at, dedup_order: [n]}
   hooks: {topic: hooks, schema: inferred, event_time: at}
 """
-    given = files("int64 id = 1; string at = 2; int64 n = 3; string code = 4;", text)
+    given = files("optional int64 id = 1; string at = 2; int64 n = 3; string code = 4;", text)
     found = json.loads(refeed("source", "check", "--json", *given).out)["findings"]
     assert [(each["source"], each["field"], each["message"].split(" is ")[0][:13]) for each in found] == [
         ("orders", "event_time", "'at'"),
@@ -100,6 +100,19 @@ sources:
         ("visits", "dedup_order", "'n' may becom"),
     ]
     assert all("rules_unfit" in each["message"] for each in found)
+
+
+def test_a_key_that_messages_without_it_share_is_a_finding(refeed, files):
+    sources = "sources: {orders: {topic: orders, message: shop.Order, key: [id, shop, name]}}"
+    given = files("int64 id = 1; optional int64 shop = 2; string name = 3;", sources)
+    found = json.loads(refeed("source", "check", "--json", *given).out)["findings"]
+    assert [(each["source"], each["field"], each["message"].split(" ")[0]) for each in found] == [
+        ("orders", "key", "'id'"),
+        ("orders", "key", "'name'"),
+    ]
+    # Without reporting there is nothing that becomes one row.
+    files("int64 id = 1;", "sources: {orders: {topic: orders, message: shop.Order}}")
+    assert json.loads(refeed("source", "check", "--json", *given).out)["findings"] == []
 
 
 def test_every_fault_is_printed_with_its_place(refeed, files):
