@@ -2,7 +2,6 @@
 
 import random
 import re
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,13 +23,6 @@ from warehouse.queries import QuerySpace, ReplayQuery
 pytestmark = [pytest.mark.cloud, pytest.mark.usefixtures("own_spares")]
 
 SUM = "SELECT count(*) AS n, sum(octet_length(data)) AS bytes, max(message_id) AS last FROM refeed_archive"
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[QueryProcesses]:
-    processes = QueryProcesses(keep_spare=True)
-    yield processes
-    processes.close()
 
 
 @pytest.fixture

@@ -27,11 +27,6 @@ def archive_of(root: Path, partitioning: Partitioning, sizes: list[int]) -> Arch
     return ArchiveSnapshot(archive.data_files(), partitioning)
 
 
-@pytest.fixture
-def limits(tmp_path: Path) -> QueryLimits:
-    return QueryLimits("200m", tmp_path / "spill")
-
-
 @pytest.mark.parametrize(("partitioning", "hour"), [("day", 0), ("hour", None)])
 def test_the_view_has_the_archive_and_its_pseudo_columns(tmp_path, limits, partitioning, hour):
     snapshot = archive_of(tmp_path, partitioning, [2])

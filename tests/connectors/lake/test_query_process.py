@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -32,18 +31,6 @@ EMPTY = ArchiveSnapshot([], "day")
 ENDLESS = "SELECT sum(a.range * b.range) FROM range(1000000) a, range(10000000) b"
 # DuckDB does not count a text that a function makes.
 UNCOUNTED = "SELECT length(repeat('x', 400000000)) AS length"
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[QueryProcesses]:
-    processes = QueryProcesses(keep_spare=True)
-    yield processes
-    processes.close()
-
-
-@pytest.fixture
-def limits(tmp_path: Path) -> QueryLimits:
-    return QueryLimits("200MB", tmp_path / "spill", seconds=60)
 
 
 def run(processes: QueryProcesses, sql: str, limits: QueryLimits, **parameters: Any) -> list[dict[str, Any]]:

@@ -18,11 +18,6 @@ from tests.connectors.conftest import run_query
 MOMENT = datetime(2024, 3, 1, 10, 30, tzinfo=UTC)
 
 
-@pytest.fixture
-def limits(tmp_path: Path) -> QueryLimits:
-    return QueryLimits("200MB", tmp_path / "spill")
-
-
 def snapshot_of(root: Path, name: str, window: Window | None = None) -> ArchiveSnapshot:
     return read_snapshot(
         str(root),
