@@ -43,12 +43,16 @@ def forged(header: dict[str, Any], claims: dict[str, Any], secret: bytes | None)
         pytest.param({"sub": "ann", "scope": "backfills.read"}, id="good"),
         pytest.param({"aud": ["other", "refeed-too"]}, id="one of several audiences"),
         pytest.param({"kid": None}, id="no key id, for the only key"),
-        pytest.param({"exp": int(time.time()) - 10, "iat": int(time.time()) + 10}, id="clocks 10 s apart"),
     ],
 )
 def test_a_token_that_is_right_is_read(issuer: Any, verifier: TokenVerifier, changes: dict[str, Any]) -> None:
     claims = verifier.read_claims(issuer.token(**changes))
     assert (claims["sub"], claims.get("scope")) == (changes.get("sub", "7"), changes.get("scope"))
+
+
+def test_clocks_may_differ_by_half_a_minute(issuer: Any, verifier: TokenVerifier) -> None:
+    now = int(time.time())
+    assert verifier.read_claims(issuer.token(exp=now - 10, iat=now + 10))
 
 
 def test_an_elliptic_key_signs_too(issuer: Any, verifier: TokenVerifier, generated_key: Any) -> None:
