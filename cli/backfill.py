@@ -17,7 +17,7 @@ from cli.completion import complete_object
 from cli.flags import read_given, takes_fields
 from cli.jobs import BACKFILL, list_table, print_page
 from cli.kinds import KINDS
-from cli.moments import parse_moment
+from cli.moments import parse_range
 from cli.options import JsonOption, PageSizeOption, PageTokenOption, WatchOption, YesOption
 from cli.terminal import ExitCode, confirm, err, out, print_json, render_table
 from model.declaration import declared_fields
@@ -120,8 +120,8 @@ def _read_requests(topics: Sequence[str], query: str | None, given: Mapping[str,
         raise InputError(
             f"To replay the topic {topics[0]}, give the range, such as --from 02:00 --to 03:00, or a --query."
         )
-    request["from"] = parse_moment(given["from_"], "--from")
-    request["to"] = parse_moment(given["to"], "--to") or render_moment(datetime.now(UTC))
+    request["from"], end = parse_range(given["from_"], given["to"])
+    request["to"] = end or render_moment(datetime.now(UTC))
     return [{**request, "source_topic": each} for each in topics]
 
 

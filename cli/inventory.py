@@ -9,7 +9,7 @@ import typer
 
 from cli.api import open_api
 from cli.completion import name_argument
-from cli.moments import UNKNOWN, FromOption, ToOption, parse_moment, render_count, render_minute, render_seconds
+from cli.moments import UNKNOWN, FromOption, ToOption, parse_range, render_count, render_minute, render_seconds
 from cli.objects import ObjectKind
 from cli.options import JsonOption
 from cli.terminal import print_found, render_figures
@@ -41,7 +41,7 @@ def histogram(
     days by day.
     """
     parse_resource_id(name)
-    window = {"start": parse_moment(start, "--from"), "end": parse_moment(end, "--to")}
+    window = dict(zip(("start", "end"), parse_range(start, end), strict=True))
     with open_api() as api:
         found = api.read_histogram(name, step=step, **window)
         topics = [] if as_json else api.list_topics()["topics"]

@@ -8,7 +8,7 @@ import typer
 
 from cli.api import print_answer
 from cli.inventory import TopicArgument
-from cli.moments import FromOption, ToOption, parse_moment, render_minute
+from cli.moments import FromOption, ToOption, parse_range, render_minute
 from cli.options import JsonOption, PageTokenOption
 from cli.parameters import parse_pairs
 from cli.terminal import COLUMNS
@@ -54,9 +54,10 @@ def messages(
 
     If the API has keys, your key needs the scope messages.read.
     """
+    first, last = parse_range(start, end)
     wanted = {
-        "from": parse_moment(start, "--from"),
-        "to": parse_moment(end, "--to"),
+        "from": first,
+        "to": last,
         "attribute": [f"{key}={value}" for key, value in (parse_pairs(attribute, "--attribute") or {}).items()],
         "message_id": message_id,
         "text": text,

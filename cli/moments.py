@@ -1,6 +1,6 @@
 """Times and durations as the terminal takes and shows them, in UTC."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import typer
@@ -24,7 +24,14 @@ FromOption = Annotated[
         "such as 02:00, or an age such as 90m, 2h or 3d.",
     ),
 ]
-ToOption = Annotated[str | None, typer.Option("--to", metavar="TIME", help="The end, exclusive. Default: now.")]
+ToOption = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="TIME",
+        help="The end, exclusive. A time of day is the first such time after --from. Default: now.",
+    ),
+]
 
 
 def parse_moment(text: str | None, option: str, *, now: datetime | None = None) -> str | None:
@@ -43,6 +50,34 @@ def parse_moment(text: str | None, option: str, *, now: datetime | None = None) 
         return render_moment(parse_model_moment(text, now))
     except ValueError as exc:
         raise InputError(f"{option}: {exc}") from exc
+
+
+def parse_range(
+    start: str | None, end: str | None, *, now: datetime | None = None
+) -> tuple[str | None, str | None]:
+    """Return ``--from`` and ``--to`` as the API takes them; a time of day of the end is after the start.
+
+    Raises:
+        InputError: one is no time, or the end has not come yet, or is not after the start.
+
+    Example:
+        >>> from datetime import UTC
+        >>> parse_range("23:00", "01:00", now=datetime(2026, 1, 2, 3, tzinfo=UTC))
+        ('2026-01-01T23:00:00Z', '2026-01-02T01:00:00Z')
+    """
+    now = now or datetime.now(UTC)
+    first = parse_moment(start, "--from", now=now)
+    if first is None or end is None:
+        return first, parse_moment(end, "--to", now=now)
+    begin = datetime.fromisoformat(first)
+    try:
+        last = parse_model_moment(end, now, after=begin)
+    except ValueError as exc:
+        hint = ". For a range that ends now, leave out --to." if "not come yet" in str(exc) else ""
+        raise InputError(f"--to: {exc}{hint}") from exc
+    if last <= begin:
+        raise InputError(f"--to ({render_moment(last)}) is not after --from ({first}).")
+    return first, render_moment(last)
 
 
 def render_seconds(seconds: float | None) -> str:

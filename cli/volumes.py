@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from cli.api import print_answer
-from cli.moments import UNKNOWN, FromOption, ToOption, parse_moment, render_count, render_minute
+from cli.moments import UNKNOWN, FromOption, ToOption, parse_range, render_count, render_minute
 from cli.options import JsonOption
 from cli.terminal import render_figures
 
@@ -35,7 +35,7 @@ def volumes(
     messages. The usual number is the median number of messages in the same hour on other days. The command scans
     no table, so BigQuery bills nothing.
     """
-    window = {"start": parse_moment(start, "--from"), "end": parse_moment(end, "--to")}
+    window = dict(zip(("start", "end"), parse_range(start, end), strict=True))
     print_answer(
         lambda api: api.read_volumes(step=step, topics=topics or (), **window), render_volumes, as_json=as_json
     )

@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Mapping
-from datetime import timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from typing import Any, Final
 from uuid import uuid4
 
@@ -137,7 +137,8 @@ def _read_range(form: Mapping[str, str], zone: tzinfo) -> dict[str, Any]:
     for name in ("from", "to"):
         text = form[name].strip() or ("0s" if name == "to" else "")
         try:
-            found[name] = render_moment(find_time(text, zone) or parse_moment(text))
+            after = datetime.fromisoformat(found["from"]) if name == "to" else None
+            found[name] = render_moment(find_time(text, zone) or parse_moment(text, after=after))
         except ValueError as exc:
             raise form_fault(f"{name}: {exc}.") from None
     if form["source_attributes"].strip():

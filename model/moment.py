@@ -16,13 +16,14 @@ TIME_FORMS: Final = (
 )
 
 
-def parse_moment(text: str, now: datetime | None = None) -> datetime:
+def parse_moment(text: str, now: datetime | None = None, *, after: datetime | None = None) -> datetime:
     """Return the time that a person wrote, in UTC; a time without an offset is in UTC.
 
-    ``2h`` is two hours ago, ``02:00`` the last time that it was two o'clock, and a day its midnight.
+    ``2h`` is two hours ago, ``02:00`` the last time that it was two o'clock, and a day its midnight. The end of a
+    range is read ``after`` the range's start: then ``02:00`` is the first two o'clock after it.
 
     Raises:
-        ValueError: it is no time.
+        ValueError: it is no time, or a time of day that has not come yet.
 
     Example:
         >>> now = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -33,6 +34,8 @@ def parse_moment(text: str, now: datetime | None = None) -> datetime:
         2026-01-02T02:00:00Z
         2026-01-01T23:00:00Z
         2026-01-01T00:00:00Z
+        >>> render_moment(parse_moment("02:00", now, after=datetime(2026, 1, 1, tzinfo=UTC)))
+        '2026-01-01T02:00:00Z'
     """
     text, now = text.strip(), (now or datetime.now(UTC)).astimezone(UTC)
     try:
@@ -41,12 +44,20 @@ def parse_moment(text: str, now: datetime | None = None) -> datetime:
         if text in _DAYS_AGO:
             return datetime.combine(now.date() - _DAYS_AGO[text] * _DAY, time(), UTC)
         if _CLOCK.fullmatch(text):
-            today = datetime.combine(now.date(), time.fromisoformat(text), UTC)
-            return today if today <= now else today - _DAY
-        moment = datetime.fromisoformat(text)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+            clock = time.fromisoformat(text)
+            if after is None:
+                today = datetime.combine(now.date(), clock, UTC)
+                return today if today <= now else today - _DAY
+            first = datetime.combine(after.astimezone(UTC).date(), clock, UTC)
+            found = first if first > after else first + _DAY
+        else:
+            moment = datetime.fromisoformat(text)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError) as exc:
         raise ValueError(f"{text[:40]!r} is not a time. Write it like this: {TIME_FORMS}") from exc
+    if found > now:
+        raise ValueError(f"the first {text} after the start is {render_moment(found)}, which has not come yet")
+    return found
 
 
 @overload

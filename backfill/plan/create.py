@@ -101,10 +101,11 @@ class BackfillCreate(BackfillRequest):
     to: Annotated[
         str | None,
         FieldSpec(
-            description="The end of the publish times, exclusive.",
+            description="The end of the publish times, exclusive. A time of day is the first one after `from`.",
             longest=64,
             example=_EXAMPLE["to"],
-            help="Replay messages that were published before this time. Default: now.",
+            help="Replay messages that were published before this time. A time of day is the first such time "
+            "after --from. Default: now.",
             metavar="TIME",
         ),
     ] = None
@@ -167,7 +168,8 @@ class BackfillCreate(BackfillRequest):
         # Commands declare their options by this module, and sqlglot is slow to import.
         from sql.range_query import check_condition, write_range_query
 
-        start, end = (self._moment(name, now, errors) for name in ("from_", "to"))
+        start = self._moment("from_", now, errors)
+        end = self._moment("to", now, errors, after=start)
         if start is not None and end is not None and start >= end:
             errors.append(_fault("to", f"to ({render_moment(end)}) is not after from ({render_moment(start)})."))
         try:
@@ -182,10 +184,12 @@ class BackfillCreate(BackfillRequest):
             table, str(self.source_topic), start, end, attributes=attributes, where=self.where
         )
 
-    def _moment(self, name: str, now: datetime, errors: list[dict[str, Any]]) -> datetime | None:
+    def _moment(
+        self, name: str, now: datetime, errors: list[dict[str, Any]], *, after: datetime | None = None
+    ) -> datetime | None:
         pointer = json_name(name)
         try:
-            found = parse_moment(getattr(self, name), now)
+            found = parse_moment(getattr(self, name), now, after=after)
         except ValueError as exc:
             errors.append(_fault(pointer, f"{pointer}: {exc}."))
             return None
