@@ -192,7 +192,8 @@ async def _answer_validation_error(request: Request, exc: Exception) -> JSONResp
 
 
 def _describe_fault(error: Mapping[str, Any]) -> dict[str, str]:
-    kind, message = _DATACLASS_FAULTS.get(error["type"], (error["type"], error["msg"]))
+    written = error["msg"].removeprefix("Value error, ")
+    kind, message = _DATACLASS_FAULTS.get(error["type"], (error["type"], written))
     pointer = _pointer(error["loc"])
     return {
         "code": "json_invalid" if kind == "json_invalid" else f"field_{kind}",

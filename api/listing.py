@@ -54,7 +54,7 @@ def _job_states(state: str) -> frozenset[str]:
 
 def _check_state(text: str) -> str:
     if text not in _STATES:
-        raise ValueError(f"a state is {', '.join(JobState)}, or of an update {', '.join(UpdateState)}")
+        raise ValueError(f"{text[:40]!r} is not a state. The states are {', '.join(_STATES)}")
     return text
 
 

@@ -1,14 +1,14 @@
 """``refeed get``, ``describe``, ``watch``, ``logs`` and ``figures``: what there is, of every kind of object."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 import typer
 
 from cli.api import open_api
 from cli.completion import complete_lists
-from cli.jobs import print_log, print_page
+from cli.jobs import JOB_FILTERS, print_log, print_page
 from cli.kinds import KINDS
 from cli.moments import parse_moment
 from cli.options import (
@@ -24,6 +24,9 @@ from cli.parameters import parse_label
 from cli.stream import history_lines
 from cli.terminal import COLUMNS, Output, print_as, print_found, render_table, row_length
 from model.errors import InputError
+from model.job import JobState
+from model.naming import did_you_mean
+from model.stream_update import UpdateState
 
 _RATES: Final = ("published", "rate_messages_per_second", "rate_limit_messages_per_second")
 
@@ -85,6 +88,13 @@ def get(
         if value and name not in wanted_kind.filters:
             raise InputError(f"{flag} does not work with 'refeed get {wanted_kind.plural}'.")
     wanted: Mapping[str, Any] = {name: value for name, (_, value) in given.items() if value}
+    _check_known(
+        kind,
+        [each.name for each in KINDS.kinds if each.prefix and {*JOB_FILTERS} <= {*each.filters}],
+        "kind of job",
+    )
+    for each in wanted.get("state", ()):
+        _check_known(each, list(dict.fromkeys(map(str, (*JobState, *UpdateState)))), "state of a job")
     with open_api() as api:
         page = wanted_kind.fetch(api, wanted)
     if as_json:
@@ -95,6 +105,12 @@ def get(
         row_length.reset(before)
     elif output is not None:
         print_as(output, page, map(wanted_kind.name_of, page[wanted_kind.plural]))
+
+
+def _check_known(given: str | None, known: Sequence[str], noun: str) -> None:
+    if given is not None and given not in known:
+        close = did_you_mean(given, known)
+        raise InputError(f"{given!r} is not a {noun}.{close} Known are: {', '.join(known)}.")
 
 
 def describe(name: ObjectArgument, output: OutputOption = None, as_json: JsonOption = False) -> None:

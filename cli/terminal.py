@@ -98,7 +98,7 @@ def exit_code_of(error: RefeedError) -> ExitCode:
 
 
 def print_error(error: RefeedError) -> None:
-    """Print the error's code and sentence, then every fault it names, one a line.
+    """Print the error's code and sentence, then every fault that the sentence leaves out, one a line.
 
     What the API refused has the API's code, by which the runbook and ``/problems`` find it.
     """
@@ -246,10 +246,13 @@ def render_leaving(job_id: str) -> str:
 
 
 def _faults(error: RefeedError) -> list[str]:
-    """Return one line for each fault that an error with several of them carries."""
+    """Return one line for each fault that an error carries and its sentence leaves out."""
     lines = []
     for fault in error.details.get("violations") or error.details.get("errors") or ():
         line = f"line {fault['line']}, column {fault['column']}" if fault.get("line") else None
+        # Without a place in a text, the fault is not more than the sentence has already.
+        if not fault.get("line") and fault.get("message") and fault["message"] in error.message:
+            continue
         where = "".join(f"{part}: " for part in (fault.get("pointer"), line) if part)
         hint = f"\n    write: {fault['rewrite']}" if fault.get("rewrite") else ""
         lines.append(f"{where}{fault.get('message')} ({fault.get('code')}){hint}")

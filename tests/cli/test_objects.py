@@ -120,6 +120,8 @@ def test_the_beginning_of_an_id_is_enough_where_no_other_id_begins_so(refeed: Re
         (("set", "stream/backup", "--rate-limit", "5"), "Of a stream you can change --batch-seconds"),
         (("get", "strems"), "There is no list of 'strems'. Did you mean streams"),
         (("get", "nothing"), "There is no list of 'nothing'. 'refeed get' lists streams,"),
+        (("get", "jobs", "--state", "runing"), "'RUNING' is not a state of a job. Did you mean RUNNING"),
+        (("get", "jobs", "--kind", "foo"), "'foo' is not a kind of job. Known are: backfill, merge, compaction,"),
         (("get", "topics", "--stream", "backup"), "--stream does not work with 'refeed get topics'."),
     ],
 )

@@ -57,6 +57,16 @@ def test_a_problem_s_errors_are_printed_with_their_pointers(capsys: pytest.Captu
     assert "  - /topic: Field required (missing)\n" in capsys.readouterr().err
 
 
+def test_a_fault_that_the_sentence_has_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    errors = [
+        {"code": "range_invalid", "message": "to is not a time.", "pointer": "/to"},
+        {"code": "missing", "message": "Field required", "pointer": "/topic"},
+    ]
+    print_error(RequestRefusedError("to is not a time. (HTTP 422)", errors=errors))
+    said = capsys.readouterr().err
+    assert (said.count("to is not a time."), said.count("Field required")) == (1, 1), said
+
+
 def test_what_the_api_refused_has_the_code_that_the_api_gave(capsys: pytest.CaptureFixture[str]) -> None:
     print_error(RequestRefusedError("Plan again. (HTTP 409)", code="plan_expired", status=409))
     print_error(RequestRefusedError("<html>"))
