@@ -58,10 +58,10 @@ class StagedParts:
     """The parts that one task wrote, and counts.
 
     ``counts`` has what was found, by the source's name: ``unknown`` and ``missing`` by path, ``forged_replay`` by
-    the tag that is missing. Rows are not among them: only the driver knows which are new. For it ``names`` has
-    each subscription's source, and ``codes`` the error code of each dead letter, in the order of its part, by the
-    table of the dead letters. ``unfit`` are ids of messages that have to come again when
-    their tables have become wide enough for ``variations``, which has those of messages that fit too.
+    the tag that is missing. Rows are not among them: only the driver knows which are new. For it ``names`` has the
+    source of each subscription with rows, and ``codes`` the error code of each dead letter, in the order of its
+    part, by the table of the dead letters. ``unfit`` are ids of messages that have to come again when their tables
+    have become wide enough for ``variations``, which has those of messages that fit too.
     """
 
     parts: tuple[TargetPart, ...]
@@ -210,7 +210,7 @@ class PlannedStaging:
             counts,
             concat_ids(self._unfit, PULLED_IDS_SCHEMA),
             tuple(self._variations.values()),
-            {subscription: found.source.name for subscription, found in self._opened.sources.items()},
+            {own.subscription: own.name for rows in self._tables.values() for own, _, _ in rows.messages},
             {name: rows.codes for name, rows in self._tables.items() if rows.codes},
         ).encode()
 

@@ -1,6 +1,6 @@
 """The pipeline as work of the stream engine: many tables that learn, and counts by source."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -62,8 +62,8 @@ class StagingWork:
         for output in outputs:
             written = _count_written(output, [next(flags) for _ in output.parts])
             for source in written.keys() | output.found.counts.keys():
-                own = written.get(source, {"rows": Counter(staged=0)})
-                kinds = {**output.found.counts.get(source, {}), **own}
+                none = {"rows": Counter(staged=0)}
+                kinds = {**none, **output.found.counts.get(source, {}), **written.get(source, {})}
                 found = self._sources.setdefault(source, {})
                 for total, kind in _SUMMED.items():
                     totals[total] += sum(kinds.get(kind, {}).values())
@@ -89,21 +89,19 @@ def _count_written(
     output: TaskOutput, is_written: Sequence[pa.BooleanArray]
 ) -> dict[str, dict[str, Counter[str]]]:
     """Return how many rows, and how many dead letters by code, of an output are committed, by source."""
-    counts: dict[str, dict[str, Counter[str]]] = {}
+    counts: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    names = output.found.names
     for one, flags in zip(output.parts, is_written, strict=True):
         if is_topic(one.table):
             continue
-        subscriptions = one.ids.column("subscription").combine_chunks().cast(pa.string())
-        codes = output.found.codes.get(one.table)
-        columns = [subscriptions, flags] if codes is None else [subscriptions, flags, pa.array(codes, pa.string())]
-        names = ["subscription", "is_written", "code"][: len(columns)]
-        for found in pa.table(columns, names).group_by(names).aggregate([([], "count_all")]).to_pylist():
-            own = counts.setdefault(output.found.names[found["subscription"]], {})
-            rows = own.setdefault("rows", Counter(staged=0))
-            if codes is None:
-                rows["staged"] += found["count_all"] * found["is_written"]
-            elif found["is_written"]:
-                own.setdefault("refused", Counter())[found["code"]] += found["count_all"]
+        subscriptions, codes = one.ids.column("subscription"), output.found.codes.get(one.table)
+        if codes is None:
+            # A table is one source's, and a batch may have thousands of them.
+            counts[names[subscriptions[0].as_py()]]["rows"]["staged"] += flags.true_count
+            continue
+        for subscription, code, is_new in zip(subscriptions.to_pylist(), codes, flags.to_pylist(), strict=True):
+            if is_new:
+                counts[names[subscription]]["refused"][code] += 1
     return counts
 
 
