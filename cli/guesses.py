@@ -24,7 +24,7 @@ _VERBS: Final = {
         for verb in "watch pause resume cancel retry revert approve reject logs launch delete".split()  # noqa: SIM905
     },
 }
-# By its first words. A word in capitals is any name. A name that follows is not part of it.
+# By its first words. A word in capitals, also after a slash, is any name. A name that follows is not part of it.
 GUESSES: Final[Mapping[str, str]] = {
     f"{kind} {verb}": f"refeed {way.format(kind=kind, object=name)}"
     for kind, name in _FORMER.items()
@@ -82,7 +82,12 @@ GUESSES: Final[Mapping[str, str]] = {
     "topic": "refeed histogram TOPIC",
     **dict.fromkeys(("topic create", "topics create"), "refeed attach TOPIC"),
     "lag": "refeed status",
-    "dlq": "refeed dead-letters ID, or refeed get backfills",
+    "dlq": "refeed dead-letters",
+    "get dead-letters": "refeed dead-letters",
+    "backlog": "refeed status",
+    "audit": "refeed events",
+    "start": "refeed launch STREAM, or refeed resume OBJECT",
+    "rerun schedule/NAME": "refeed run-now NAME",
     "failed": "refeed get jobs --state FAILED, or refeed inbox",
     "merge rerun": "refeed rerun ID",
     "status NAME": "refeed describe OBJECT",
@@ -128,10 +133,15 @@ def check_guess(words: Sequence[str], commands: Collection[str]) -> None:
 def _begins(words: Sequence[str], guess: Sequence[str]) -> bool:
     if len(words) < len(guess):
         return False
-    return all(
-        not word.startswith("-") if wanted.isupper() else word.partition("=")[0] == wanted
-        for word, wanted in zip(words, guess, strict=False)
-    )
+    return all(_fits(word, wanted) for word, wanted in zip(words, guess, strict=False))
+
+
+def _fits(word: str, wanted: str) -> bool:
+    if wanted.isupper():
+        return not word.startswith("-")
+    if wanted.endswith("/NAME"):
+        return word.startswith(wanted.removesuffix("NAME"))
+    return word.partition("=")[0] == wanted
 
 
 def check_update_guess(words: Sequence[str], flags: Collection[str]) -> None:

@@ -82,7 +82,13 @@ def merge_lines(found: Mapping[str, Any]) -> Iterator[str]:
     dry = ", a dry run" if found["dry_run"] else ""
     yield f"{found['id']}  {found['state']}{dry}"
     rows = [
-        [each["source"], each["state"], str(each["changed"]), str(each["newer"]), str(len(each["partitions"]))]
+        [
+            each["source"],
+            _source_state(found, each),
+            str(each["changed"]),
+            str(each["newer"]),
+            str(len(each["partitions"])),
+        ]
         for each in found["sources"]
     ]
     yield from render_table(["source", "state", "keys read", "keys changed", "partitions"], rows)
@@ -95,6 +101,10 @@ def merge_lines(found: Mapping[str, Any]) -> Iterator[str]:
     if found["error"] and not any(each["error"] for each in found["sources"]):
         yield f"  {found['error']['code']}: {found['error']['message']}"
     yield from _nothing_lines(found)
+
+
+def _source_state(found: Mapping[str, Any], source: Mapping[str, Any]) -> str:
+    return "not merged: a dry run" if found["dry_run"] and source["state"] == "merged" else str(source["state"])
 
 
 def _nothing_lines(found: Mapping[str, Any]) -> Iterator[str]:

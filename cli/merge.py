@@ -98,11 +98,15 @@ def create(
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Start a merge that the API runs. The merge continues if you close the terminal."""
+    """Start a merge that the API runs. The merge continues if you close the terminal.
+
+    With --dry-run, the command waits for the result.
+    """
     request = read_given(MergeCreate, given)
     with open_api() as api:
         made = api.merges.create(request, idempotency_key=idempotency_key or str(uuid4()))
-        MERGE.finish(api, made, watch=watch, as_json=as_json)
+        # The result of a dry run is what it would do.
+        MERGE.finish(api, made, watch=watch or bool(request.get("dry_run")), as_json=as_json)
 
 
 @app.command("audits", epilog=EXIT_CODES)

@@ -153,11 +153,20 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_the_service_is_asked_for_a_merge_with_what_was_given_alone(refeed, calls):
     shown = refeed("merge", "create", "--source", "orders", "--date", "2026-01-01", "--dry-run")
-    assert calls == [("POST", "/merges", {"source": "orders", "date": "2026-01-01", "dry_run": True})]
-    assert shown.code == 0
+    assert calls[0] == ("POST", "/merges", {"source": "orders", "date": "2026-01-01", "dry_run": True})
+    assert shown.code == 1, "a dry run is waited for, and this one failed"
     assert "customers  audit_failed: a key has more than one row" in shown.out
+    calls.clear()
     refeed("merge", "create")
-    assert calls[1] == ("POST", "/merges", {})
+    assert calls[0] == ("POST", "/merges", {})
+
+
+def test_a_dry_run_is_waited_for_and_is_not_called_merged(refeed, calls, monkeypatch):
+    ended = MERGE | {"state": "SUCCEEDED", "dry_run": True, "sources": MERGE["sources"][:1], "error": None}
+    monkeypatch.setattr(JobCalls, "watch", lambda *_: iter([ended]))
+    shown = refeed("merge", "create", "--dry-run")
+    line = next(line for line in shown.out.splitlines() if line.startswith("orders"))
+    assert (shown.code, line.split()) == (0, ["orders", "not", "merged:", "a", "dry", "run", "3", "2", "1"])
 
 
 def test_ctrl_c_ends_the_watching_of_a_merge_and_says_how_to_go_on(refeed, calls, monkeypatch):
