@@ -122,7 +122,8 @@ def _parse_object(subject: str) -> tuple[str | None, str | None]:
     """
     kind, _, name = subject.partition("/") if "/" in subject else ("job", "/", subject)
     if kind not in _RESOURCES or not name:
-        message = f"{subject[:80]!r} is no object. Write the id of a job, stream/NAME, schedule/NAME or key/NAME."
+        names = "stream/NAME, schedule/NAME, manifest/NAME"
+        message = f"{subject[:80]!r} is no object. Write the id of a job, {names} or key/NAME."
         raise RequestInvalidError.of("object_invalid", message, "/object")
     return _RESOURCES[kind], name
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 from backfill.plan.request import BackfillRequest
 from cli.backfill_view import backfill_lines, whole_backfill_lines
 from cli.backfill_watch import watch_live
+from cli.moments import render_minute
 from cli.objects import Act, ObjectKind, stream_name
 from cli.terminal import err, print_found, print_json, render_leaving, render_table
 from model.declaration import declared_fields, json_name
@@ -68,13 +69,13 @@ def job_table(plural: str, columns: Sequence[str], cells: Cells) -> Callable[[Ma
     return list_table(
         plural,
         ["id", "state", *columns, "by", "created"],
-        lambda job: [job["id"], job["state"], *cells(job), job["created_by"], job["created_at"]],
+        lambda job: [job["id"], job["state"], *cells(job), job["created_by"], render_minute(job["created_at"])],
     )
 
 
 def _backfill_cells(backfill: Mapping[str, Any]) -> list[str]:
     progress = backfill.get("progress") or {}
-    return [backfill["topic"], f"{progress.get('published') or 0} / {progress.get('selected') or 0}"]
+    return [backfill["topic"], f"{progress.get('published') or 0:,} / {progress.get('selected') or 0:,}"]
 
 
 def merge_lines(found: Mapping[str, Any]) -> Iterator[str]:

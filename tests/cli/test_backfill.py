@@ -315,6 +315,14 @@ def test_a_retry_says_what_it_sends_and_may_be_watched(refeed, acted, monkeypatc
     assert acted == [("retry", {"only": "failed"}), ("retry", None)]
 
 
+def test_a_list_of_backfills_has_separated_thousands_and_times_in_minutes(refeed, monkeypatch):
+    found = backfill("RUNNING", 1500, kind="backfill", created_by="ann") | {"created_at": "2026-01-01T00:00:00.5Z"}
+    found["progress"]["selected"] = 12000
+    monkeypatch.setattr(JobCalls, "list", lambda *_, **__: {"jobs": [found], "next_page_token": None})
+    shown = refeed("get", "backfills").out.splitlines()[1]
+    assert " ".join(shown.split()) == "bf_1 RUNNING orders 1,500 / 12,000 ann 2026-01-01 00:00"
+
+
 def test_a_change_sends_what_is_to_change_and_nothing_else(refeed, monkeypatch):
     sent: list[Any] = []
 
