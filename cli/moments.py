@@ -24,14 +24,7 @@ FromOption = Annotated[
         "such as 02:00, or an age such as 90m, 2h or 3d.",
     ),
 ]
-ToOption = Annotated[
-    str | None,
-    typer.Option(
-        "--to",
-        metavar="TIME",
-        help="The end, exclusive. A time of day is the first such time after --from. Default: now.",
-    ),
-]
+ToOption = Annotated[str | None, typer.Option("--to", metavar="TIME", help="The end, exclusive. Default: now.")]
 
 
 def parse_moment(text: str | None, option: str, *, now: datetime | None = None) -> str | None:
@@ -55,7 +48,7 @@ def parse_moment(text: str | None, option: str, *, now: datetime | None = None) 
 def parse_range(
     start: str | None, end: str | None, *, now: datetime | None = None
 ) -> tuple[str | None, str | None]:
-    """Return ``--from`` and ``--to`` as the API takes them; a time of day of the end is after the start.
+    """Return ``--from`` and ``--to`` as the API takes them; a time of day of the end came after the start.
 
     Raises:
         InputError: one is no time, or the end has not come yet, or is not after the start.

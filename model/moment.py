@@ -20,10 +20,10 @@ def parse_moment(text: str, now: datetime | None = None, *, after: datetime | No
     """Return the time that a person wrote, in UTC; a time without an offset is in UTC.
 
     ``2h`` is two hours ago, ``02:00`` the last time that it was two o'clock, and a day its midnight. The end of a
-    range is read ``after`` the range's start: then ``02:00`` is the first two o'clock after it.
+    range is ``after`` the range's start.
 
     Raises:
-        ValueError: it is no time, or a time of day that has not come yet.
+        ValueError: it is no time, or a time of day that has not come since ``after``.
 
     Example:
         >>> now = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -34,8 +34,6 @@ def parse_moment(text: str, now: datetime | None = None, *, after: datetime | No
         2026-01-02T02:00:00Z
         2026-01-01T23:00:00Z
         2026-01-01T00:00:00Z
-        >>> render_moment(parse_moment("02:00", now, after=datetime(2026, 1, 1, tzinfo=UTC)))
-        '2026-01-01T02:00:00Z'
     """
     text, now = text.strip(), (now or datetime.now(UTC)).astimezone(UTC)
     try:
@@ -44,19 +42,15 @@ def parse_moment(text: str, now: datetime | None = None, *, after: datetime | No
         if text in _DAYS_AGO:
             return datetime.combine(now.date() - _DAYS_AGO[text] * _DAY, time(), UTC)
         if _CLOCK.fullmatch(text):
-            clock = time.fromisoformat(text)
-            if after is None:
-                today = datetime.combine(now.date(), clock, UTC)
-                return today if today <= now else today - _DAY
-            first = datetime.combine(after.astimezone(UTC).date(), clock, UTC)
-            found = first if first > after else first + _DAY
+            today = datetime.combine(now.date(), time.fromisoformat(text), UTC)
+            found = today if today <= now else today - _DAY
         else:
             moment = datetime.fromisoformat(text)
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError) as exc:
         raise ValueError(f"{text[:40]!r} is not a time. Write it like this: {TIME_FORMS}") from exc
-    if found > now:
-        raise ValueError(f"the first {text} after the start is {render_moment(found)}, which has not come yet")
+    if after is not None and found <= after:
+        raise ValueError(f"{text} has not come yet since {render_moment(after)}")
     return found
 
 

@@ -101,11 +101,10 @@ class BackfillCreate(BackfillRequest):
     to: Annotated[
         str | None,
         FieldSpec(
-            description="The end of the publish times, exclusive. A time of day is the first one after `from`.",
+            description="The end of the publish times, exclusive.",
             longest=64,
             example=_EXAMPLE["to"],
-            help="Replay messages that were published before this time. A time of day is the first such time "
-            "after --from. Default: now.",
+            help="Replay messages that were published before this time. Default: now.",
             metavar="TIME",
         ),
     ] = None

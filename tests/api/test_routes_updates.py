@@ -105,7 +105,7 @@ def test_updates_are_listed_by_the_states_in_which_they_are_shown(api, client, r
     code, out, _ = refeed("get", "jobs", "--kind", "update", "--state", "stable")
     assert (code, [line.split()[0] for line in out.splitlines()[1:]]) == (0, [stable])
     code, _, said = refeed("get", "updates", "--state", "stabel")
-    assert (code, "of an update CHECKING" in said) == (4, True)
+    assert (code, "Did you mean STABLE?" in said) == (2, True)
 
 
 def test_an_update_is_for_the_stream_as_it_was_read_unless_its_key_has_made_one(api, client):
