@@ -127,7 +127,7 @@ def test_the_page_on_updates_does_what_it_says(home: Path, tmp_path: Path) -> No
     # Without an agent nobody knows its number.
     said_release = (shown[-1][0], shown[-1][1].removeprefix(f"{metadata.version('refeed')}, "))
     assert said_release == ("release", "the installed version")
-    assert re.search(r"^up_\w+ +backup +STABLE +installed +installed +slots= ", said, re.MULTILINE), said
+    assert re.search(r"^up_\w+ +backup +STABLE +installed +same +slots= ", said, re.MULTILINE), said
     # One row, whose three numbers are the same: each message once.
     (counted,) = [json.loads(line) for line in (tmp_path / "counted.json").read_text().splitlines()]
     assert counted["messages"] == counted["ids"] == counted["newest"] > 0
