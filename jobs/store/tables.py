@@ -23,7 +23,7 @@ from model.stream_record import StreamRecord
 from model.stream_snapshot import SnapshotRecord
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0035"
+SCHEMA_REVISION: Final = "0036"
 
 METADATA: Final = sa.MetaData()
 
@@ -195,7 +195,7 @@ STREAM_SNAPSHOTS: Final = _table(
     sa.Column("idempotency_key", TEXT, unique=True),
     sa.Column("fingerprint", TEXT),
     sa.Index("stream_snapshots_by_time", "stream", "created_at"),
-    sa.Index("stream_snapshots_by_reason", "stream", "reason"),
+    sa.Index("stream_snapshots_by_state", "stream", "state", "reason"),
 )
 
 # Manifests that were applied, by their names; a removed one stays for the history of its runs.

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from jobs.store.tables import METADATA, SCHEMA_REVISION
 from model.errors import SettingsError, StoreError, StoreUnavailableError
 from model.fault import FaultRecord
 from model.job import JobState
+from model.stream_snapshot import SnapshotReason, SnapshotState
 from tests.worlds.migrations import ROOT, empty, migrate_to
 
 __all__ = ["empty"]
@@ -273,6 +275,8 @@ def test_no_look_of_a_supervisor_walks_through_all_jobs_that_ended(tmp_path: Pat
     store.find_last_failures()
     store.list_unverified(KIND, 1)
     store.list_unnotified(KIND, 1)
+    store.has_young_snapshot("s", **dict.fromkeys(("after", "failed_after", "until"), datetime.now(UTC)))
+    store.list_snapshots(stream="s", states=[SnapshotState.COMPLETED], reason=SnapshotReason.SCHEDULED)
     store.close()
     with sqlite3.connect(tmp_path / "jobs.db") as connection:
         plans = [
@@ -282,9 +286,11 @@ def test_no_look_of_a_supervisor_walks_through_all_jobs_that_ended(tmp_path: Pat
             for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)
         ]
     connection.close()
-    looks = [plan for plan in plans if " jobs" in plan]
+    looks = [plan for plan in plans if " jobs" in plan or " stream_snapshots" in plan]
     assert len(looks) >= 10
-    assert [plan for plan in looks if "SEARCH" not in plan or plan.endswith(("(kind=?)", "(subject=?)"))] == []
+    assert [
+        plan for plan in looks if "SEARCH" not in plan or plan.endswith(("(kind=?)", "(subject=?)", "(stream=?)"))
+    ] == []
 
 
 def test_the_newest_jobs_of_several_kinds_are_found_without_a_sort_of_all(tmp_path: Path) -> None:
