@@ -79,7 +79,7 @@ class Tab:
 def calm(tab: Tab) -> Iterator[None]:
     """Nothing in the block makes the browser complain."""
     yield
-    assert tab.complaints == []
+    assert tab.complaints == [], tab.complaints
     assert tab.page.evaluate("window.refused") == []
 
 
