@@ -375,7 +375,8 @@ def read_collector_settings(
 
 def _topic_faults(topics: Sequence[str]) -> list[str]:
     if not topics:
-        return [("REFEED_COLLECTOR_TOPICS is missing. It lists the topics to which callers may send events")]
+        what = "It lists the topics to which callers may send events. 'refeed collector' also has --topics"
+        return [f"REFEED_COLLECTOR_TOPICS is missing. {what}"]
     faults: list[str] = []
     for name in topics:
         try:

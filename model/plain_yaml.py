@@ -273,7 +273,7 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"-?[0-9]+(?:\.[0-9]+)?[eE][-+]?[0-9]+\Z"), list("-0123456789")
 )
-# An answer of the API is a dict of its own class.
+# The client returns answers of the API as a subclass of dict, which PyYAML does not write by itself.
 _Dumper.add_multi_representer(dict, _Dumper.represent_dict)
 
 
