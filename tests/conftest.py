@@ -13,6 +13,7 @@ import pytest
 from psycopg import sql
 
 from cli.processes import free_port
+from connectors.lake.query_process import QueryProcesses
 from jobs.store import JobStore, open_store
 from model.process import raise_file_limit
 from tests import certificates, schema, spares
@@ -158,3 +159,11 @@ def store(tmp_path: Path) -> Iterator[JobStore]:
     store = JobStore(tmp_path / "jobs.db")
     yield store
     store.close()
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[QueryProcesses]:
+    """The query processes of a lake, for all tests of a module."""
+    processes = QueryProcesses(keep_spare=True)
+    yield processes
+    processes.close()

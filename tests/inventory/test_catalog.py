@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -38,13 +37,6 @@ def rows(count: int) -> pa.RecordBatch:
     return messages(
         count, data=[b"x"] * count, publish_time=[PUBLISHED + timedelta(seconds=n) for n in range(count)]
     )
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[QueryProcesses]:
-    processes = QueryProcesses(keep_spare=True)
-    yield processes
-    processes.close()
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """A plan over a small archive: what it adds up, what it shows and what it warns of."""
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -52,13 +52,6 @@ def rows(count: int, topic: str, **columns: Any) -> dict[str, pa.RecordBatch]:
 
 def add(lake: Path, *commits: dict[str, pa.RecordBatch]) -> None:
     write_commits(LakeArchive(str(lake), "backup.messages"), *commits)
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[QueryProcesses]:
-    processes = QueryProcesses(keep_spare=True)
-    yield processes
-    processes.close()
 
 
 @pytest.fixture

@@ -1,13 +1,11 @@
 """A lake in a bucket, to which all clients go by a proxy, and query processes."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from connectors.lake.archive import LakeArchive
 from connectors.lake.query import QueryLimits
-from connectors.lake.query_process import QueryProcesses
 from tests.connectors.lake.bucket_archive import append
 from tests.worlds.bucket import Proxy
 
@@ -29,13 +27,6 @@ def archive(uri, proxy) -> LakeArchive:
     append(found, 1, found.take_lease("l"))
     proxy.forget()
     return found
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[QueryProcesses]:
-    processes = QueryProcesses(keep_spare=True)
-    yield processes
-    processes.close()
 
 
 @pytest.fixture
