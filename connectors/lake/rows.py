@@ -30,8 +30,8 @@ class LakeRowWriter(LakeArchiveWriter):
     dictionary_columns: ClassVar[bool | list[str]] = True
     statistics_columns: ClassVar[bool | list[str]] = True
     bounded_columns: ClassVar[tuple[str, ...]] = ("ingest_time", "_topic", "_publish_time")
-    # A task writes one for each of its tables, of some tens of rows where there are hundreds of tables.
-    small_bytes: ClassVar[int] = 64 * 1024
+    # A task writes one for each of its tables, of some hundreds of rows where there are hundreds of tables.
+    small_bytes: ClassVar[int] = 512 * 1024
     has_volumes: ClassVar[bool] = False
     schema: ClassVar[pa.Schema | None] = None
 

@@ -98,11 +98,11 @@ def test_a_file_of_another_partitioning_is_not_committed_for_it_would_make_the_t
 
 
 def test_files_of_few_rows_are_written_without_dictionaries_and_merged_into_one_with_them(table):
-    # With hundreds of tables each file has some tens of rows: zstd and dictionaries took half of the time.
+    # With hundreds of tables each file has some hundreds of rows: zstd and dictionaries took half of the time.
     rows = [{"id": number, "free": "same"} for number in range(50)]
     for _ in range(2):
         write(table, FIRST, *rows)
-    large = table.writer().write_rows([batch(FIRST, *rows * 100)])
+    large = table.writer().write_rows([batch(FIRST, *rows * 1000)])
     table.compact()
     (merged,) = table.data_files()
     assert merged.rows == 100
