@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from api.answers import INVALID, Caller, problems
 from api.listing import PageSize, page_of
 from api.schemas import Since
-from api.schemas_events import EventList
+from api.schemas_events import EventPage
 from api.state import services_of
 from api.watching import After
 from jobs.listing import DEFAULT_PAGE_SIZE
@@ -42,12 +42,6 @@ _NOT_FOUND: Final[Mapping[str | None, type[RefeedError]]] = {
     "manifest": ManifestNotFoundError,
     "key": KeyNotFoundError,
 }
-
-
-class EventPage(EventList):
-    """Entries of histories, newest first."""
-
-    next_page_token: str | None
 
 
 @router.get(

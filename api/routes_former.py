@@ -17,6 +17,7 @@ _LISTS: Final = {
     "rollouts": "kind=update",
     "updates": "kind=update&stream=",
     "rollbacks": "kind=restore&stream=",
+    "events": "object=stream/",
     "approvals": "kind=change",
 }
 # What an approval was, and what the job is.
@@ -27,7 +28,7 @@ class _FormerPlace(StringConvertor):
     # Of backfills what stays is the job itself, and its parts beside log and history.
     regex = (
         "(?:merges|compactions|updates|rollouts|approvals)/.+|backfills/[^/:]+(?::[a-z]+|/logs|/events)"
-        "|streams/[^/]+/(?:updates|rollbacks)|templates/.+"
+        "|streams/[^/]+/(?:updates|rollbacks|events)|templates/.+"
     )
 
 
@@ -52,6 +53,7 @@ def find_former_place(request: Request, caller: Caller) -> RedirectResponse:  # 
         query = re.sub(rf"(?<=\bstate=)({'|'.join(_STATES)})\b", lambda found: _STATES[found[0]], query)
     elif collection == "streams":
         name, _, listed = rest.partition("/")
+        path = "/events" if listed == "events" else path
         query = f"{_LISTS[listed]}{quote(name, safe='')}&{query}"
     elif rest.endswith("/events"):
         path, query = "/events", f"object={quote(rest.removesuffix('/events'), safe='')}&{query}"

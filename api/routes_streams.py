@@ -22,7 +22,6 @@ from api.answers import (
     versioned,
 )
 from api.schemas_changes import WAITS, wait_for_approval
-from api.schemas_events import EventList
 from api.schemas_streams import (
     StreamChange,
     StreamCheck,
@@ -32,7 +31,7 @@ from api.schemas_streams import (
     StreamOut,
     StreamsOut,
 )
-from api.watching import LOG_ANSWER, After, Tail
+from api.watching import LOG_ANSWER, Tail
 from inventory.history import SPANS, Over
 from inventory.service import Inventory
 from inventory.streams import StreamInfo
@@ -183,17 +182,6 @@ def check_stream(name: StreamName, body: StreamCheck, checks: Checks, caller: Ca
             name, principal=caller, release=body.release, options=body.options, mapping=body.mapping
         )
     return found.to_json()
-
-
-@router.get(
-    "/streams/{name}/events",
-    operation_id="listStreamEvents",
-    response_model=EventList,
-    responses=problems(s404=NO_SUCH_STREAM, s422="A parameter is not valid."),
-)
-def list_stream_events(name: StreamName, streams: Streams, caller: Caller, *, after: After = 0) -> Any:
-    """List the history of a stream, oldest first: what happened, who did it and why."""
-    return {"events": streams.list_events(name, principal=caller, after=after)}
 
 
 @router.get(

@@ -28,7 +28,8 @@ class EventOut(BaseModel):
     fields: dict[str, Any] = Field(description="Details for programs. The fields depend on the type.")
 
 
-class EventList(BaseModel):
-    """Entries of histories."""
+class EventPage(BaseModel):
+    """Entries of histories, newest first."""
 
     events: list[EventOut]
+    next_page_token: str | None

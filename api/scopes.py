@@ -38,7 +38,7 @@ _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
     (MESSAGES,): "listMessages downloadMessage",
     (READ, STREAMS_READ): "listEvents listStreams listStreamHistories listReleases",
     _SEE_JOBS: "listJobs getJob watchJob",
-    (STREAMS_READ,): "getStream listStreamEvents readStreamLog checkStream listSnapshots getSnapshot",
+    (STREAMS_READ,): "getStream readStreamLog checkStream listSnapshots getSnapshot",
     (STREAMS_OPERATE,): (
         "attachTopic detachTopic launchStream changeStream drainStream cancelStream createSnapshot deleteSnapshot "
         "rollBackStream updateStream rejectJob"

@@ -167,10 +167,6 @@ class RefeedApi(ApiConnection):
         """Return every reason against an update of a stream, and whether there is a way back."""
         return self.call("POST", path_of("streams", name, ":check"), json=wanted)
 
-    def list_stream_events(self, name: str, *, after: int = 0) -> dict[str, Any]:
-        """Return a stream's history after line number ``after``."""
-        return self.call("GET", path_of("streams", name, "/events"), params={"after": str(after)})
-
     def read_stream_log(self, name: str, *, tail_lines: int) -> str:
         """Return the end of a stream's log, or which machine has it."""
         return "".join(self.stream_log(path_of("streams", name, "/logs"), tail_lines=tail_lines, follow=False))

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any, Final
 
-from console.jobs import LOG_LINES, sum_up
+from console.jobs import EVENTS, LOG_LINES, sum_up
 from console.rates import draw_rates
 from console.view import parse_time, render_utc
 from console.visit import PagePart, Visit
@@ -31,7 +31,7 @@ def read_stream(visit: Visit) -> dict[str, Any]:
     if found["generation"] is None:
         return context
     parts = {
-        "events": lambda: api.list_stream_events(name)["events"][::-1],
+        "events": lambda: api.list_events(f"stream/{name}", page_size=EVENTS)["events"],
         "log": lambda: api.read_stream_log(name, tail_lines=LOG_LINES),
         "snapshots": lambda: api.list_snapshots(stream=name),
         "jobs": lambda: [sum_up(job) for job in api.jobs.list(page_size=_JOBS, stream=name)["jobs"]],

@@ -111,6 +111,7 @@ def test_a_retry_chooses_messages_of_a_backfill_alone(client: httpx.Client, api:
         ("GET", "/backfills/bf_1/events", "/events?object=bf_1"),
         ("GET", "/streams/a%20b/updates", "/jobs?kind=update&stream=a%20b"),
         ("GET", "/streams/backup/rollbacks", "/jobs?kind=restore&stream=backup"),
+        ("GET", "/streams/backup/events?after=7", "/events?object=stream/backup&after=7"),
         ("GET", "/updates/up_1", "/jobs/up_1"),
         ("POST", "/updates/up_1:roll_back", "/jobs/up_1:revert"),
         ("GET", "/rollouts", "/jobs?kind=update"),

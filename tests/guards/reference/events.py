@@ -16,9 +16,8 @@ a history are jobs, streams, manifests and keys.
 The types of entries and webhooks are stable: programs can rely on them. The fields `what` and `why` of an entry
 are for people, and so are the texts in the log. These texts may change."""
 HISTORIES: Final = """\
-`GET /events` returns entries of all objects or of one object, and `GET /streams/{name}/events` the entries of a
-stream. `GET /events?object=ID` with the id of a job returns the entries of the job. An
-entry has one of these types."""
+`GET /events` returns entries of all objects, or with `object` the entries of one object: a stream
+(`object=stream/NAME`), a schedule, a manifest, a key, or a job (`object=ID`). An entry has one of these types."""
 WEBHOOKS: Final = """\
 Refeed sends a signed webhook to `REFEED_NOTIFY_URL` when a job has ended and when a job waits for a person
 ([webhooks](../security.md#webhooks))."""
