@@ -23,7 +23,7 @@ from cli.terminal import ExitCode, confirm, err, out, print_json, render_table
 from model.declaration import declared_fields
 from model.errors import InputError, RequestRefusedError
 from model.moment import render_moment
-from model.naming import did_you_mean
+from model.naming import counted, did_you_mean
 
 if TYPE_CHECKING:
     from client.api import RefeedApi
@@ -163,8 +163,8 @@ def confirm_plans(plans: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _render_amount(plan: Mapping[str, Any]) -> str:
-    rows = "an unknown number of" if plan["rows"] is None else f"{plan['rows']:,}"
-    return f"{rows} messages to {plan['topic']}"
+    messages = "an unknown number of messages" if plan["rows"] is None else counted(plan["rows"], "message")
+    return f"{messages} to {plan['topic']}"
 
 
 def _show(asked: _Request, plan: _Request, *, dry_run: bool, as_json: bool) -> None:

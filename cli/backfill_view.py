@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from client.reverting import find_revert_obstacle
 from model.job import JobState
+from model.naming import counted
 
 # A retry runs on the same selection, which these failures are about.
 _FINAL_CODES: Final = frozenset({"nothing_selected", "query_failed", "query_too_large", "selection_too_large"})
@@ -45,8 +46,8 @@ def query_lines(query: str) -> Iterator[str]:
 
 def plan_lines(plan: Mapping[str, Any], *, is_quoted: bool = True) -> Iterator[str]:
     """Yield what a backfill would do, and the id that a create quotes unless it is made at once."""
-    rows = "unknown" if plan["rows"] is None else f"{plan['rows']:,}"
-    yield f"{plan['plan_id']}  {rows} messages -> {plan['topic']}"
+    messages = "unknown messages" if plan["rows"] is None else counted(plan["rows"], "message")
+    yield f"{plan['plan_id']}  {messages} -> {plan['topic']}"
     for line in _plan_lines(plan):
         yield f"  {line}"
     if is_quoted:

@@ -20,13 +20,13 @@ def complete_object(context: typer.Context, incomplete: str) -> list[str]:
     return _within_a_second(context, lambda: _objects(str(context.info_name), incomplete))
 
 
-def name_argument(kind_name: str, what: str = "name", metavar: str = "NAME") -> Any:
+def name_argument(kind_name: str, said: str | None = None, metavar: str = "NAME") -> Any:
     """Return the argument of a command that names an object of one kind only, without the kind."""
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
         return _within_a_second(context, lambda: _names(kind_name, incomplete))
 
-    said = f"The {kind_name}'s {what}."
+    said = said or f"The {kind_name}'s name."
     return typer.Argument(metavar=metavar, help=said, show_default=False, autocompletion=complete)
 
 

@@ -18,6 +18,7 @@ from cli.moments import FromOption, parse_moment, render_count, render_minute
 from cli.options import JsonOption, PageSizeOption, PageTokenOption, WatchOption, YesOption
 from cli.terminal import COLUMNS, ExitCode, err, out, print_found, render_figures
 from model.errors import InputError
+from model.naming import did_you_mean
 
 if TYPE_CHECKING:
     from client.api import RefeedApi
@@ -134,10 +135,14 @@ def _request(
     """
     codes = chosen_by[0]
     reasons = api.count_dead_letters(parse_moment(start, "--from"))["reasons"]
-    chosen = [one for one in reasons if one["source"] == source and (not codes or one["code"] in codes)]
+    of_source = [one for one in reasons if one["source"] == source]
+    chosen = [one for one in of_source if not codes or one["code"] in codes]
     if not chosen:
+        known = {one["code"] for one in of_source} if of_source else {one["source"] for one in reasons}
+        close = "".join(did_you_mean(each, known) for each in (codes or () if of_source else (source,)))
         raise InputError(
-            f"The source {source} has no dead letters that match. 'refeed dead-letters' lists all dead letters."
+            f"The source {source} has no dead letters that match.{close} 'refeed dead-letters' lists all dead "
+            "letters."
         )
     request: dict[str, Any] = chosen[0]["request"]
     lists = dict(zip(("codes", "paths", "message_ids"), chosen_by, strict=True))

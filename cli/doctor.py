@@ -28,6 +28,7 @@ from model.errors import (
     SettingsError,
     TableNotFoundError,
 )
+from model.naming import counted
 
 if TYPE_CHECKING:
     from model.settings import Settings
@@ -166,7 +167,7 @@ def _examine_pubsub(settings: "Settings") -> Finding:
         is_local = settings.project == DEFAULT_PROJECT
         fix = "refeed up" if is_local else "gcloud auth application-default login"
         return Finding("Pub/Sub", "missing", f"{name}: {exc.message}", fix)
-    return Finding("Pub/Sub", "ok", f"{name}: {len(topics)} topics")
+    return Finding("Pub/Sub", "ok", f"{name}: {counted(len(topics), 'topic')}")
 
 
 def _examine_streams(settings: "Settings") -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from cli.options import JsonOption
 from cli.terminal import print_found, render_figures
 from model.message import parse_resource_id
 from model.moment import render_moment
+from model.naming import counted
 
 _BAR_CHARACTERS: Final = 40
 _DOWN: Final = frozenset({"DRAINED", "CANCELLED", "FAILED", "NOT_REPORTING"})
@@ -23,7 +24,7 @@ _WIDTHS: Final = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "d
 # The most steps of the next smaller kind that people look at in a terminal.
 _MOST_STEPS: Final = 1440
 
-TopicArgument = Annotated[str, name_argument("topic", "id", "TOPIC")]
+TopicArgument = Annotated[str, name_argument("topic", "The topic's id.", "TOPIC")]
 Step = Literal["minute", "hour", "day"]
 
 
@@ -131,7 +132,7 @@ def render_histogram(found: Mapping[str, Any]) -> Iterator[str]:
                 bar = "#" * max(1, round(bucket["messages"] / most * _BAR_CHARACTERS))
                 yield f"{render_minute(bucket['start'])}  {bucket['messages']:>{width},}  {bar}"
             continue
-        many = f"{len(run)} {step}{'' if len(run) == 1 else 's'}"
+        many = counted(len(run), step)
         if place == 0:
             said = f"nothing for {many}"
         elif place == len(runs) - 1:

@@ -10,7 +10,7 @@ from backfill.plan.request import BackfillRequest
 from cli.backfill_view import backfill_lines, whole_backfill_lines
 from cli.backfill_watch import watch_live
 from cli.moments import render_minute
-from cli.objects import Act, ObjectKind, stream_name
+from cli.objects import Act, ObjectKind
 from cli.terminal import err, print_found, print_json, render_leaving, render_table
 from model.declaration import declared_fields, json_name
 from model.job import JobState
@@ -237,8 +237,7 @@ COMPACTION: Final = ObjectKind(
 
 
 def _any_fetch(api: "RefeedApi", wanted: Mapping[str, Any]) -> Mapping[str, Any]:
-    stream = {"stream": stream_name(wanted["stream"])} if "stream" in wanted else {}
-    return api.jobs.list(**{"page_size": 50, **wanted, **stream})
+    return api.jobs.list(**{"page_size": 50, **wanted})
 
 
 JOB: Final = ObjectKind(

@@ -11,6 +11,7 @@ from cli.invocation import HomeGroup, open_deployment
 from cli.options import JsonObjectOption, YesOption
 from cli.terminal import confirm, print_found
 from model.errors import SettingsError, TableNotFoundError
+from model.naming import counted
 
 if TYPE_CHECKING:
     from warehouse.port import Upkeep
@@ -35,7 +36,7 @@ def compact(table: TableOption = None, as_json: JsonObjectOption = False) -> Non
     Streams also compact their tables by themselves.
     """
     removed = _open(table).compact()
-    said = f"{removed} files fewer; 'refeed archive vacuum' frees their space later"
+    said = f"{counted(removed, 'file')} fewer; 'refeed archive vacuum' frees their space later"
     print_found({"files_removed": removed}, lambda _: [said], as_json=as_json)
 
 
@@ -92,7 +93,7 @@ def expire(
     if not yes:
         confirm(f"Delete all rows of {table or 'the archive'} that were ingested before {before:%Y-%m-%d}?")
     removed = found.expire(before=before.date())
-    said = f"{removed} files removed; 'refeed archive vacuum' frees their space later"
+    said = f"{counted(removed, 'file')} removed; 'refeed archive vacuum' frees their space later"
     print_found({"files_removed": removed}, lambda _: [said], as_json=as_json)
 
 

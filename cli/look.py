@@ -11,6 +11,7 @@ from cli.completion import complete_lists
 from cli.jobs import JOB_FILTERS, print_log, print_page
 from cli.kinds import KINDS
 from cli.moments import parse_moment
+from cli.objects import stream_name
 from cli.options import (
     DEFAULT_TAIL_LINES,
     FollowOption,
@@ -75,7 +76,7 @@ def get(
     given: dict[str, tuple[str, Any]] = {
         "kind": ("--kind", kind),
         "state": ("--state", [each.upper() for each in state or ()]),
-        "stream": ("--stream", stream),
+        "stream": ("--stream", stream and stream_name(stream)),
         "topic": ("--topic", topic),
         "label": ("--label", [":".join(parse_label(text)) for text in label or ()]),
         "since": ("--since", begin),
@@ -97,6 +98,9 @@ def get(
         _check_known(each, list(dict.fromkeys(map(str, (*JobState, *UpdateState)))), "state of a job")
     with open_api() as api:
         page = wanted_kind.fetch(api, wanted)
+        if "stream" in wanted and not page[wanted_kind.plural]:
+            # An unknown stream is refused with the names that it may mean.
+            api.read_stream(wanted["stream"])
     if as_json:
         output = Output.JSON
     if output in {None, Output.WIDE}:

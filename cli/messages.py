@@ -12,6 +12,7 @@ from cli.moments import FromOption, ToOption, parse_range, render_minute
 from cli.options import JsonOption, PageTokenOption
 from cli.parameters import parse_pairs
 from cli.terminal import COLUMNS
+from model.naming import counted
 
 if TYPE_CHECKING:
     from client.api import RefeedApi
@@ -92,7 +93,7 @@ def _lines(topic: str, page: Mapping[str, Any], *, is_full: bool) -> Iterator[st
     for message in page["messages"]:
         yield from _whole_lines(message) if is_full else _short_lines(message)
     yield ""
-    yield f"{len(page['messages'])} messages of {topic} that arrived from {window}"
+    yield f"{counted(len(page['messages']), 'message')} of {topic} that arrived from {window}"
     if page["next_page_token"]:
         yield f"more: --page-token {page['next_page_token']}"
     if not is_full:

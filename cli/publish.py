@@ -13,6 +13,7 @@ from cli.options import JsonObjectOption
 from cli.terminal import err, print_json
 from model.errors import LineError, RefeedError, SubscriptionNotFoundError
 from model.message import Message, backup_subscription_id, parse_resource_id
+from model.naming import counted
 
 if TYPE_CHECKING:
     from model.settings import Settings
@@ -53,7 +54,7 @@ def publish(
         if as_json:
             print_json({"published": total, "topics": published})
         else:
-            err.print(f"published {total} messages to {len(published)} topics")
+            err.print(f"published {counted(total, 'message')} to {counted(len(published), 'topic')}")
             if loose := list(_find_loose(settings, published)):
                 err.print(f"No backup is attached to {', '.join(loose)}, so nothing archives these messages.")
                 err.print(f"To back up later messages: refeed attach {' '.join(loose)}")

@@ -13,6 +13,7 @@ from cli.invocation import HomeGroup, command_settings, open_deployment
 from cli.options import JsonObjectOption
 from cli.terminal import ExitCode, out, print_found, render_table
 from model.errors import EvolutionRefusedError, InputError, RegistryError
+from model.naming import counted
 
 if TYPE_CHECKING:
     from model.settings import Settings
@@ -155,7 +156,7 @@ def _read(registry: "Registry", files: list[Path] | None) -> "RegistrySnapshot":
         for fault in faults:
             name = next(name for name in given if _is_in(name, fault))
             fault["pointer"] = paths[name] + fault["pointer"].removeprefix(name)
-        count = "one fault" if len(faults) == 1 else f"{len(faults)} faults"
+        count = counted(len(faults), "fault")
         where = " and ".join(paths[name] for name in given)
         has = "has" if len(given) == 1 else "have"
         raise RegistryError(f"{where} {has} {count}.", errors=faults) from exc

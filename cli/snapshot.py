@@ -14,13 +14,22 @@ from cli.moments import render_minute
 from cli.objects import ObjectKind, complete_id, follow_states, stream_name
 from cli.options import JsonOption, WatchOption, YesOption
 from cli.terminal import ExitCode, confirm, err, print_found, render_table
+from model.errors import InputError
+from model.naming import counted
 
 if TYPE_CHECKING:
     from client.api import RefeedApi
 
 _WAIT_SECONDS: Final = 600.0
 
-IdArgument = Annotated[str, name_argument("snapshot", "id", "ID")]
+IdArgument = Annotated[
+    str,
+    name_argument(
+        "snapshot",
+        "The snapshot's id, the beginning of the id, or 'latest' for the stream's newest completed snapshot.",
+        "ID",
+    ),
+]
 StreamArgument = Annotated[str, name_argument("stream")]
 
 
@@ -78,18 +87,28 @@ def restore(
     """
     name = stream_name(name)
     with open_api() as api:
-        snapshot_id = whole_id(api, snapshot_id)
+        snapshot_id = _find_latest(api, name) if snapshot_id == "latest" else whole_id(api, snapshot_id)
         found = api.read_snapshot(snapshot_id)
         # One that nobody can go back to is refused without a question.
         if not yes and found["taken_at"] is not None and found["stream"] == name:
-            subscriptions = len(found["subscriptions"])
-            err.print(f"The stream {name} and its {subscriptions} subscriptions return to {found['taken_at']}.")
+            its = counted(len(found["subscriptions"]), "subscription")
+            err.print(f"The stream {name} and its {its} return to {found['taken_at']}.")
             confirm("The stream is drained first, and started again afterwards. Continue?")
         asked = api.roll_back_stream(
             name, snapshot_id, discard_staged=discard_staged, idempotency_key=str(uuid4())
         )
         end_if_held(asked, waits=watch, as_json=as_json)
         RESTORE.finish(api, asked, watch=watch, as_json=as_json)
+
+
+def _find_latest(api: "RefeedApi", stream: str) -> str:
+    found = api.list_snapshots(stream=stream)
+    completed = next((each for each in found if each["state"] == "COMPLETED"), None)
+    if completed is None:
+        # A stream that does not exist is told as such.
+        api.read_stream(stream)
+        raise InputError(f"The stream {stream} has no completed snapshot. To make one: refeed snapshot {stream}")
+    return str(completed["id"])
 
 
 def delete_snapshots(snapshots: Sequence[str], *, yes: bool, as_json: bool) -> None:
@@ -145,7 +164,7 @@ def _table(found: Mapping[str, Any]) -> list[str]:
             each["state"],
             each["reason"],
             render_minute(each["created_at"]),
-            f"{len(each['subscriptions'])} subscriptions" if each["with_source"] else "state alone",
+            counted(len(each["subscriptions"]), "subscription") if each["with_source"] else "state alone",
             "" if each["expire_time"] is None else render_minute(each["expire_time"]),
         )
         for each in found["snapshots"]

@@ -19,6 +19,7 @@ from cli.terminal import confirm, err
 from cli.update import UPDATE
 from model.errors import InputError
 from model.job import JobState
+from model.naming import counted
 from model.stream_update import UNWANTED, UpdateState
 
 _RATE: Final = "rate_limit_messages_per_second"
@@ -145,7 +146,7 @@ def _confirm_revert(backfill: Mapping[str, Any]) -> None:
     # The API refuses one that has not ended.
     if JobState(backfill["state"]).is_final:
         landed = (backfill.get("verification") or {}).get("landed")
-        rows = "rows" if landed is None else "1 row" if landed == 1 else f"{landed:,} rows"
+        rows = "rows" if landed is None else counted(landed, "row")
         confirm(f"Delete the {rows} of {backfill['id']} from the staging table of {backfill['topic']}?")
 
 

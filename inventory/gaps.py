@@ -11,6 +11,7 @@ from inventory.volumes import Gap, read_gaps
 from jobs.inbox_items import InboxItem
 from model.errors import RefeedError
 from model.moment import render_moment
+from model.naming import counted
 from warehouse.counts import Counts
 
 _LOG: Final = structlog.get_logger(__name__)
@@ -53,7 +54,7 @@ class GapItems:
 
 
 def _item(gap: Gap) -> InboxItem:
-    many = "1 message" if gap.messages == 1 else f"{gap.messages:,} messages" if gap.messages else "No message"
+    many = counted(gap.messages, "message") if gap.messages else "No message"
     times = f"from {render_moment(gap.start)} to {render_moment(gap.end)}"
     message = f"{many} arrived {times}. This number is less than a tenth of the usual number at this time of day."
     return InboxItem("gap", "topic", gap.topic, None, gap.topic, None, gap.start, message)

@@ -13,6 +13,7 @@ from jobs.inbox_items import InboxItem
 from jobs.store.figures import FigurePoint
 from model.message import BACKUP_SUBSCRIPTION_PREFIX, matches
 from model.moment import render_moment
+from model.naming import counted
 from model.stream import BACKUP_STREAM, PIPELINE_PREFIX
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord, StreamState
@@ -57,7 +58,7 @@ def judge_streams(streams: Sequence[StreamInfo], attached: int | None) -> list[S
     found = [problem for stream in judged for problem in _judge(stream)]
     backups = [stream for stream in streams if stream.kind == StreamKind.BACKUP]
     if attached and all(stream.state in ENDED for stream in backups):
-        topics = "1 topic is" if attached == 1 else f"{attached:,} topics are"
+        topics = f"{counted(attached, 'topic')} {'is' if attached == 1 else 'are'}"
         state = backups[0].state if backups else "not known here"
         message = f"{topics} attached but nothing is backed up, because the backup stream is {state}."
         found.append(StatusProblem("backup_not_running", BACKUP_STREAM, message))
@@ -114,8 +115,7 @@ def judge_snapshots(
 def waiting_item(record: StreamRecord, stream: StreamInfo) -> InboxItem:
     """Return the inbox's item of a stream that somebody ended and that messages wait for."""
     known = stream.backlog_messages
-    pending = "its pending messages" if known is None else "1 message" if known == 1 else f"{known:,} messages"
-    waiting = pending if known is None else f"{pending} for it"
+    waiting = "its pending messages" if known is None else f"{counted(known, 'message')} for it"
     message = f"It is {record.state}. Pub/Sub keeps {waiting} until {stream.retained_until}."
     since, state = record.changed_at, record.state
     return InboxItem("ended", "stream", record.name, state, None, record.launched_by, since, message)
@@ -149,10 +149,9 @@ def growing_item(
     if not grown:
         return None
     counted_from = min(known[0][0] for known in totals.values())
-    many = "1 message" if grown == 1 else f"{grown:,} messages"
     since_when = render_moment(counted_from)
     message = (
-        f"{many} became dead letters since {since_when} (a replayed message counts again). "
+        f"{counted(grown, 'message')} became dead letters since {since_when} (a replayed message counts again). "
         "'refeed dead-letters' shows the reasons."
     )
     state = StreamState(stream.state)
@@ -199,7 +198,7 @@ def _judge_waiting(stream: StreamInfo, *, has_ended: bool) -> Iterator[StatusPro
         message = f"Pub/Sub keeps the pending messages until {until}, and then deletes them."
         yield StatusProblem("messages_expire", stream.name, message)
     if has_ended and count:
-        waiting = "1 message waits" if count == 1 else f"{count:,} messages wait"
+        waiting = f"{counted(count, 'message')} {'waits' if count == 1 else 'wait'}"
         yield StatusProblem("stream_ended", stream.name, f"It is {stream.state}, and {waiting} for it.")
     elif stream.lag_seconds is not None and stream.lag_seconds > LATE_SECONDS:
         message = f"Its oldest pending message is {stream.lag_seconds:,.0f} s old."

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from model.errors import RulesUnfitError
+from model.naming import counted
 from model.schema import RowSchema
 
 # What reporting tables have beside staging's columns.
@@ -68,7 +69,7 @@ def check_rules(source: str, rules: EntityRules, schema: RowSchema) -> None:
 
 def unordered_error(source: str, columns: Iterable[str], keys: int) -> RulesUnfitError:
     """Return what a merge ends with that finds versions of one key, and no way to say which is newer."""
-    which, count = " or ".join(map(repr, columns)), f"{keys} {'key' if keys == 1 else 'keys'}"
+    which, count = " or ".join(map(repr, columns)), counted(keys, "key")
     kinds = "a time with an offset, a time without an offset, a number, another string"
     return RulesUnfitError(
         f"{source}: for {count}, the newest version is unknown, because {which} contains values of several "

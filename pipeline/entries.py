@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from model.errors import RegistryError
-from model.naming import did_you_mean
+from model.naming import counted, did_you_mean
 from model.plain_yaml import PlainLoader, YamlDocument, YamlFaultsError, read_yaml
 from pipeline.schema import Variant
 
@@ -50,8 +50,7 @@ class FaultList:
         """Return the error that names every fault of the registry ``url``, None when there is none."""
         if not self.found:
             return None
-        count = "one fault" if len(self.found) == 1 else f"{len(self.found)} faults"
-        return RegistryError(f"The registry {url} has {count}.", errors=self.found)
+        return RegistryError(f"The registry {url} has {counted(len(self.found), 'fault')}.", errors=self.found)
 
 
 class Faults:

@@ -9,6 +9,7 @@ from jobs.kinds import JobKind
 from jobs.store import Job, JobStore
 from jobs.supervisor import DRIVER
 from model.errors import CheckpointCorruptError
+from model.naming import counted
 from reporting.view import Merge
 
 
@@ -47,9 +48,9 @@ def _figures(source: Mapping[str, Any]) -> str:
     if source["state"] == "failed":
         return f"{source['source']}: {source['error']['message']}"
     if source["state"] == "merged":
-        changed = f"{source['changed']} keys read, {source['newer']} keys changed"
-        counts = f"{changed}, {len(source['partitions'])} partitions"
-        keyless = f", {source['without_key']} rows without a key" if source.get("without_key") else ""
+        changed = f"{counted(source['changed'], 'key')} read, {counted(source['newer'], 'key')} changed"
+        counts = f"{changed}, {counted(len(source['partitions']), 'partition')}"
+        keyless = f", {counted(source['without_key'], 'row')} without a key" if source.get("without_key") else ""
         return f"{source['source']}: {counts}{keyless}"
     return ""
 

@@ -24,6 +24,7 @@ from model.errors import (
     WarehouseUnavailableError,
 )
 from model.failure import safe_message
+from model.naming import counted
 from model.stream_record import Wanted
 from model.stream_snapshot import RestoreRecord, RestoreStep, SnapshotRecord
 from pipeline.plan import PlanFacts
@@ -207,7 +208,7 @@ class StreamRestorer:
                 )
                 continue
             _log.info("staged_discarded", stream=restore.stream, table=name, rows=rows)
-            self._note(restore, f"discarded {rows:,} rows of {name}", why=None)
+            self._note(restore, f"discarded {counted(rows, 'row')} of {name}", why=None)
         found = dict.fromkeys((*restore.not_reverted, *kept, *_KEPT_ALWAYS))
         run.note({"not_reverted": list(found)})
 

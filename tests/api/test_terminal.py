@@ -39,7 +39,7 @@ def test_a_plan_is_read_and_quoted(backfill: Callable[..., tuple[int, str, str]]
     code, text, _ = backfill("planned", "--query", QUERY, "-p", DAY, "--dry-run")
     assert code == 0
     plan_id = text.split()[0]
-    assert "1 messages -> planned" in text
+    assert "1 message -> planned" in text
     assert 'sample     m1: {"n": 1}' in text
     words = ("--query", QUERY, "-p", DAY, "--plan", plan_id)
     code, shown, _ = backfill("planned", *words, "--start-paused", "--json")

@@ -141,11 +141,16 @@ def test_reasons_are_read_to_their_end_and_name_several_messages() -> None:
 
 
 def test_what_is_not_there_is_not_sent(refeed: Refeed, asked: list[Any]) -> None:
-    for arguments in (("--source", "billing"), ("--source", "orders", "--code", "too_large")):
+    for close, *arguments in (
+        ("", "--source", "billing"),
+        ("", "--source", "orders", "--code", "too_large"),
+        (" Did you mean orders?", "--source", "order"),
+        (" Did you mean wrong_type?", "--source", "orders", "--code", "wrong_typ"),
+    ):
         result = refeed("redrive", *arguments)
         assert result.code == 2
-        assert "refeed dead-letters" in result.err
-    assert asked == [None, None]
+        assert f"that match.{close} 'refeed dead-letters'" in " ".join(result.err.split())
+    assert asked == [None] * 4
 
 
 def test_options_of_the_other_dead_letters_are_refused(refeed: Refeed, asked: list[Any]) -> None:

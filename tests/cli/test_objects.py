@@ -21,6 +21,7 @@ from model.errors import RequestRefusedError
 
 NEWEST_BACKFILL = "bf_01M7Z1H20HKNZ6PGKRYCX6J212"
 FIRST, SECOND = "mg_01M7Z1H20HKNZ6PGKRYCX6J210", "mg_01M7Z1H20HKNZ6PGKRYCX6J211"
+NOTHING_LEFT: dict[str, Any] = {"not_reverted": [], "error": None}
 Refeed = Callable[..., Any]
 
 
@@ -129,6 +130,43 @@ def test_what_can_not_be_meant_says_what_can(refeed: Refeed, calls: list[Any], w
     wrong = refeed(*words)
     assert (wrong.code, said in " ".join(wrong.err.split())) == (2, True), wrong.err
     assert not any(what in {"cancel", "pause", "retry"} for what, _ in calls)
+
+
+@pytest.mark.parametrize("what", ["jobs", "snapshots", "updates"])
+def test_a_list_of_an_unknown_stream_is_refused_and_not_empty(
+    refeed: Refeed, calls: list[Any], monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    def call(_: RefeedApi, method: str, path: str, **__: Any) -> dict[str, Any]:
+        if path == "/streams/bakcup":
+            raise RequestRefusedError("There is no stream bakcup. (HTTP 404)", code="stream_not_found", status=404)
+        return {"snapshots": [], "name": "backup", "next_page_token": None}
+
+    monkeypatch.setattr(RefeedApi, "call", call)
+    monkeypatch.setattr(JobCalls, "list", lambda *_, **__: {"jobs": [], "next_page_token": None})
+    wrong = refeed("get", what, "--stream", "bakcup")
+    assert "There is no stream bakcup." in wrong.err
+    assert refeed("get", what, "--stream", "stream/backup").code == 0
+
+
+def test_a_restore_takes_the_newest_completed_snapshot_as_latest(
+    refeed: Refeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = {"sn_3": "FAILED", "sn_2": "COMPLETED", "sn_1": "COMPLETED"}
+    made = [{"id": each, "state": state} for each, state in states.items()]
+    asked: list[str] = []
+
+    def roll_back(_: RefeedApi, name: str, snapshot: str, **__: Any) -> dict[str, Any]:
+        asked.append(snapshot)
+        return {"id": "rs_1", "stream": name, "snapshot": snapshot, "state": "PENDING", **NOTHING_LEFT}
+
+    monkeypatch.setattr(RefeedApi, "list_snapshots", lambda _, *, stream: made if stream == "backup" else [])
+    monkeypatch.setattr(RefeedApi, "read_stream", lambda _, name: {"name": name})
+    monkeypatch.setattr(RefeedApi, "read_snapshot", lambda _, snapshot: {"id": snapshot, "stream": "backup"})
+    monkeypatch.setattr(RefeedApi, "roll_back_stream", roll_back)
+    found = refeed("restore", "stream/backup", "latest", "--yes")
+    assert (found.code, asked) == (0, ["sn_2"]), found.err
+    none = refeed("restore", "pipeline-default", "latest", "--yes")
+    assert (none.code, "To make one: refeed snapshot pipeline-default" in none.err) == (2, True), none.err
 
 
 @pytest.mark.parametrize("words", [["missing"], ["dead-letters"], ["dead-letters", "--by", "reason"]])

@@ -127,7 +127,7 @@ def test_a_fault_of_a_given_file_names_that_file_the_line_and_the_field_that_was
     (path,) = files(sources="sources:\n  orders:\n    topic: orders\n    shema: inferred\n")[1:]
     result = refeed("source", "check", path)
     said = " ".join(result.err.split())
-    assert (result.code, f"{path} has one fault." in said) == (1, True), said
+    assert (result.code, f"{path} has 1 fault." in said) == (1, True), said
     assert "registry" not in said.replace("registry_invalid", "").replace(path, "")
     assert f"{path}.sources.orders.shema: line 4, column 5: " in said
     assert "Did you mean schema?" in said

@@ -134,7 +134,7 @@ def test_what_its_driver_found_is_shown_and_in_the_history(yard: Yard, reach: An
     assert failed.error is not None
     assert failed.error.code == "audit_failed"
     history = [(event.actor, event.what, event.why) for event in yard.service.watch(made.id, principal=ANN).events]
-    assert ("driver", "orders merged", "orders: 3 keys read, 2 keys changed, 1 partitions") in history
+    assert ("driver", "orders merged", "orders: 3 keys read, 2 keys changed, 1 partition") in history
     assert ("driver", "returns failed", "returns: a key has more than one row") in history
     # A look that finds nothing new writes nothing.
     yard.supervisor.tick()

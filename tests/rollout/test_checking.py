@@ -96,7 +96,7 @@ def test_a_group_is_compared_with_the_registry_as_the_release_reads_it(house: Ho
 
     house.publish("sources: 3")
     # Every fault of it, not how many there are.
-    with pytest.raises(RegistryError, match=r"has one fault\. sources\.yaml\.sources: "):
+    with pytest.raises(RegistryError, match=r"has 1 fault\. sources\.yaml\.sources: "):
         house.check(record)
 
 

@@ -405,7 +405,7 @@ def test_what_was_staged_since_the_snapshot_is_discarded_but_where_a_merge_works
         "Dead letters since the snapshot stay. The stream does not try their messages again.",
     )
     whats = [event.what for event in bench.store.list_stream_events("shop")]
-    assert "discarded 1 rows of staging.orders" in whats
+    assert "discarded 1 row of staging.orders" in whats
 
 
 def test_staged_rows_stay_unless_somebody_chose_otherwise(bench: Bench, shop: Shop) -> None:
