@@ -5,7 +5,6 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -122,7 +121,7 @@ class PostgreSQL:
 
 
 @pytest.fixture(scope="session")
-def postgresql() -> Iterator[PostgreSQL]:
+def postgresql():
     """A server for all tests of the session; they are skipped where none is installed."""
     # Debian has several versions side by side, none of them on PATH.
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
@@ -140,7 +139,7 @@ def postgresql() -> Iterator[PostgreSQL]:
 
 
 @pytest.fixture(scope="session")
-def postgresql_template(postgresql: PostgreSQL) -> str:
+def postgresql_template(postgresql):
     """The name of a database with the store's schema, which is quicker to copy than to make."""
     url = postgresql.make_database()
     open_store(url).close()
@@ -148,13 +147,13 @@ def postgresql_template(postgresql: PostgreSQL) -> str:
 
 
 @pytest.fixture
-def make_postgresql_store(postgresql: PostgreSQL, postgresql_template: str) -> Callable[[], str]:
+def make_postgresql_store(postgresql, postgresql_template):
     """Return what makes a database with an empty store and gives its url."""
     return lambda: postgresql.make_database(postgresql_template)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[JobStore]:
+def store(tmp_path):
     """A job store in a file of the test's own."""
     store = JobStore(tmp_path / "jobs.db")
     yield store
@@ -162,7 +161,7 @@ def store(tmp_path: Path) -> Iterator[JobStore]:
 
 
 @pytest.fixture(scope="module")
-def processes() -> Iterator[QueryProcesses]:
+def processes():
     """The query processes of a lake, for all tests of a module."""
     processes = QueryProcesses(keep_spare=True)
     yield processes

@@ -10,5 +10,4 @@ from model.settings import read_settings
 @functools.cache
 def openapi_document() -> dict[str, Any]:
     """Return the document that all tests share: copy it before a change."""
-    document: dict[str, Any] = create_app(read_settings({"REFEED_HOME": "/nonexistent"})).openapi()
-    return document
+    return create_app(read_settings({"REFEED_HOME": "/nonexistent"})).openapi()

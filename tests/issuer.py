@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -11,7 +10,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from tests.worlds.http import Answer, Call, answering
+from tests.worlds.http import Answer, answering
 
 _GENERATED = {
     "RS256": lambda: rsa.generate_private_key(public_exponent=65537, key_size=2048),
@@ -69,11 +68,11 @@ class Issuer:
 
 
 @pytest.fixture
-def issuer() -> Iterator[Issuer]:
+def issuer():
     """An issuer with the key ``one``."""
     known = Issuer()
 
-    def answer(call: Call) -> Answer:
+    def answer(call):
         known.fetched.append(call.path)
         found = known.discovery if call.path.startswith("/.well-known/") else {"keys": known.keys}
         return Answer(known.status, json.dumps(found).encode(), {"Location": f"{known.url}/elsewhere"})
@@ -85,6 +84,6 @@ def issuer() -> Iterator[Issuer]:
 
 
 @pytest.fixture(name="generated_key")
-def keys_by_kind() -> Any:
+def keys_by_kind():
     """The function that gives a private key by kind and number."""
     return generated_key

@@ -43,8 +43,7 @@ class Forked:
         poll.register(self._minder, select.POLLIN)
         if not poll.poll(None if timeout is None else timeout * 1000):
             raise subprocess.TimeoutExpired("fork", timeout or 0.0)
-        number: int = _NUMBER.unpack(self._minder.read(_NUMBER.size))[0]
-        return number
+        return _NUMBER.unpack(self._minder.read(_NUMBER.size))[0]
 
 
 class Nursery:

@@ -4,7 +4,6 @@ To run every migration takes 15 times as long as to make the tables they end in,
 store. Tests of the migrations use the fixture ``migrations``, which runs them as the product does.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -48,7 +47,7 @@ def install() -> None:
 
 
 @pytest.fixture
-def migrations(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def migrations(monkeypatch):
     """Run the migrations on every new store."""
     with monkeypatch.context() as patched:
         patched.setattr(database, "_run_migrations", _run_migrations)

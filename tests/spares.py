@@ -9,7 +9,6 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +100,7 @@ def install() -> None:
 
 
 @pytest.fixture
-def own_spares(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_spares(monkeypatch):
     """Let query processes start and end as in the product."""
     with monkeypatch.context() as patched:
         patched.setattr(query_process, "_Process", _Process)

@@ -4,8 +4,7 @@ import httpx
 
 
 def context_of(client: httpx.Client) -> ssl.SSLContext:
-    context: ssl.SSLContext = client._transport._pool._ssl_context
-    return context
+    return client._transport._pool._ssl_context
 
 
 def test_clients_that_trust_the_system_share_its_certificates_and_others_have_their_own(monkeypatch):

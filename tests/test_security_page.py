@@ -3,7 +3,6 @@
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,9 +13,9 @@ from model.settings import read_settings
 PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text()
 
 
-def test_the_page_s_verification_takes_what_is_sent_and_nothing_else() -> None:
+def test_the_page_s_verification_takes_what_is_sent_and_nothing_else():
     (snippet,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    names: dict[str, Any] = {}
+    names = {}
     exec(compile(snippet, "security.md", "exec"), names)
     secret, body, now = "whsec_" + "QUJD" * 8, b'{"type": "backfill.failed"}', datetime.now(UTC)
     headers = sign(secret, message_id="bf_1.1", at=now, body=body)
@@ -36,7 +35,7 @@ def test_the_page_s_verification_takes_what_is_sent_and_nothing_else() -> None:
             names["verify"](*given)
 
 
-def test_the_page_s_settings_are_taken() -> None:
+def test_the_page_s_settings_are_taken():
     given = dict(re.findall(r"^    (REFEED_OIDC_\w+)=(.+)$", PAGE, re.MULTILINE))
     settings = read_settings({"HOME": "/somewhere", **given})
 
@@ -44,7 +43,7 @@ def test_the_page_s_settings_are_taken() -> None:
     assert {grant.claim for grant in settings.oidc_grants} == {"email", "hd"}
 
 
-def test_the_page_names_every_public_path() -> None:
+def test_the_page_names_every_public_path():
     said = re.search(r"^`/healthz`.*?contain no user data", PAGE, re.MULTILINE | re.DOTALL)
     assert said is not None
     paths = [path.replace("...", "unauthenticated") for path in re.findall(r"`(/[^`]+)`", said[0])]

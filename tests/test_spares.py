@@ -3,7 +3,6 @@ import signal
 import sys
 
 from connectors.lake import query_wire as wire
-from connectors.lake.data_files import DataFile
 from connectors.lake.query import ArchiveSnapshot, QueryLimits
 from connectors.lake.query_process import QueryProcesses, Statement
 from tests.nursery import Nursery
@@ -12,8 +11,7 @@ from tests.spares import MAX_KEPT
 
 def spare_pid(processes: QueryProcesses) -> int:
     assert processes._spare is not None
-    pid: int = processes._spare._popen.pid
-    return pid
+    return processes._spare._popen.pid
 
 
 def test_a_closed_service_leaves_its_spare_to_the_next_one_in_the_same_surroundings(tmp_path, monkeypatch):
@@ -33,7 +31,7 @@ def test_a_closed_service_leaves_its_spare_to_the_next_one_in_the_same_surroundi
     second.warm()
     assert spare_pid(second) == pid
     limits = QueryLimits("200MB", tmp_path / "spill", seconds=60)
-    files: list[DataFile] = []
+    files = []
     (table,) = second.run(ArchiveSnapshot(files, "day"), [Statement("SELECT 1 AS one", {})], limits)
     assert table.to_pylist() == [{"one": 1}]
     assert spare_pid(second) != pid
@@ -41,7 +39,7 @@ def test_a_closed_service_leaves_its_spare_to_the_next_one_in_the_same_surroundi
         processes.close()
 
 
-def test_a_process_is_forked_with_its_imports_made_and_tells_how_it_ended() -> None:
+def test_a_process_is_forked_with_its_imports_made_and_tells_how_it_ended():
     nursery = Nursery({"PYTHONPATH": os.pathsep.join(sys.path)})
     try:
         ended, killed = nursery.fork(), nursery.fork()

@@ -5,7 +5,6 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -20,7 +19,7 @@ pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")
-def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+def office(tmp_path_factory):
     environment = {"REFEED_APPROVAL_ROWS": str(ROWS), "REFEED_RATE_LIMIT_PER_MINUTE": "100000"}
     with Children() as children:
         office = Office(tmp_path_factory.mktemp("home"), children, **environment)
@@ -29,7 +28,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
             yield office
 
 
-def test_every_selected_message_arrives_tagged_and_none_is_archived_again(office: Office) -> None:
+def test_every_selected_message_arrives_tagged_and_none_is_archived_again(office):
     token = replay_token(office.settings.replay_secret(), "whole")
     listener, backup = office.listen("whole"), office.listen("whole", replay_filter(token))
 
@@ -56,7 +55,7 @@ def test_every_selected_message_arrives_tagged_and_none_is_archived_again(office
     assert office.receive(backup) == []
 
 
-def test_a_cancel_takes_effect_within_two_seconds_and_counts_to_the_message(office: Office) -> None:
+def test_a_cancel_takes_effect_within_two_seconds_and_counts_to_the_message(office):
     listener = office.listen("cancelled")
     backfill_id = office.create("cancelled", rate_limit_messages_per_second=RATE)
     office.wait_until_it_publishes(backfill_id)
@@ -80,7 +79,7 @@ def test_a_cancel_takes_effect_within_two_seconds_and_counts_to_the_message(offi
     assert ended["progress"]["repeated_at_most"] == 0
 
 
-def test_a_backfill_goes_on_while_the_api_is_dead_and_is_found_again(office: Office) -> None:
+def test_a_backfill_goes_on_while_the_api_is_dead_and_is_found_again(office):
     listener = office.listen("orphan")
     backfill_id = office.create("orphan", rate_limit_messages_per_second=RATE)
     office.wait_until_it_publishes(backfill_id)
@@ -93,7 +92,7 @@ def test_a_backfill_goes_on_while_the_api_is_dead_and_is_found_again(office: Off
     assert rows_of(office.receive(listener)) == Counter(range(ROWS))
 
 
-def test_a_driver_that_died_while_the_api_was_dead_is_replaced_when_that_is_back(office: Office) -> None:
+def test_a_driver_that_died_while_the_api_was_dead_is_replaced_when_that_is_back(office):
     listener = office.listen("buried")
     backfill_id = office.create("buried", rate_limit_messages_per_second=RATE)
     office.wait_until_it_publishes(backfill_id)
@@ -111,7 +110,7 @@ def test_a_driver_that_died_while_the_api_was_dead_is_replaced_when_that_is_back
     assert office.restarts_of(backfill_id) == 1
 
 
-def test_a_pause_takes_effect_within_two_seconds_and_a_resume_loses_and_repeats_nothing(office: Office) -> None:
+def test_a_pause_takes_effect_within_two_seconds_and_a_resume_loses_and_repeats_nothing(office):
     listener = office.listen("paused")
     backfill_id = office.create("paused", rate_limit_messages_per_second=RATE)
     office.wait_until_it_publishes(backfill_id)
@@ -153,7 +152,7 @@ def test_a_pause_takes_effect_within_two_seconds_and_a_resume_loses_and_repeats_
     assert (verification["state"], verification["selected"], verification["published"]) == ("unknown", ROWS, ROWS)
 
 
-def test_what_overlaps_is_refused_while_it_runs_and_runs_beside_it_when_asked(office: Office) -> None:
+def test_what_overlaps_is_refused_while_it_runs_and_runs_beside_it_when_asked(office):
     first = office.create("shared", rate_limit_messages_per_second=RATE)
 
     refused = office.post("shared")
@@ -167,7 +166,7 @@ def test_what_overlaps_is_refused_while_it_runs_and_runs_beside_it_when_asked(of
     assert office.create("shared", start_paused=True)
 
 
-def test_a_canary_pauses_itself_and_goes_on_when_somebody_has_looked(office: Office) -> None:
+def test_a_canary_pauses_itself_and_goes_on_when_somebody_has_looked(office):
     listener = office.listen("canary")
     backfill_id = office.create("canary", canary_messages=700)
 
@@ -188,7 +187,7 @@ def test_a_canary_pauses_itself_and_goes_on_when_somebody_has_looked(office: Off
     assert f"go on with 'refeed resume {backfill_id}'" in said
 
 
-def test_more_rows_than_one_person_may_decide_about_wait_for_another_one(office: Office) -> None:
+def test_more_rows_than_one_person_may_decide_about_wait_for_another_one(office):
     twice = f"SELECT data, attributes, message_id, topic, publish_time FROM ({full()}) UNION ALL {full()}"
     listener = office.listen("approved")
     backfill_id = office.create("approved", query=twice)
@@ -211,12 +210,12 @@ def full() -> str:
     return QUERY.replace("message_id FROM", "message_id, topic, publish_time FROM")
 
 
-def test_a_watch_and_a_followed_log_tell_it_all_and_end_with_the_backfill(office: Office) -> None:
+def test_a_watch_and_a_followed_log_tell_it_all_and_end_with_the_backfill(office):
     backfill_id = office.create("watched", rate_limit_messages_per_second=3 * RATE)
-    told: list[tuple[str, dict[str, Any]]] = []
+    told = []
     with office.terminal("logs", backfill_id, "--follow") as follower:
         with office.client.stream("GET", f"/jobs/{backfill_id}:watch", timeout=120) as response:
-            fields: dict[str, str] = {}
+            fields = {}
             for line in response.iter_lines():
                 name, _, value = line.partition(": ")
                 if line and name:
@@ -241,7 +240,7 @@ def test_a_watch_and_a_followed_log_tell_it_all_and_end_with_the_backfill(office
     assert "state=SUCCEEDED" in log
 
 
-def test_the_terminal_is_refused_without_a_key(office: Office) -> None:
+def test_the_terminal_is_refused_without_a_key(office):
     with office.terminal("get", "backfills", key=None) as stranger:
         shown, said = stranger.communicate(timeout=60)
 

@@ -1,9 +1,7 @@
 """A backfill whose archive is in BigQuery (the stand-in): planned exactly, published whole, paid once."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +10,7 @@ import pytest
 from model.message import replay_token
 from rollout.child import Children
 from tests.archive import PUBLISHED, messages, write_commits
-from tests.standin.fixture import StandIn, standin
+from tests.standin.fixture import standin
 from tests.worlds.backfills import House
 from warehouse.open import open_warehouse
 
@@ -43,7 +41,7 @@ def _messages(count: int) -> pa.RecordBatch:
 
 
 @pytest.fixture
-def house(tmp_path: Path, standin: StandIn) -> Iterator[BigQueryHouse]:
+def house(tmp_path, standin):
     environment = {**standin.environment, "REFEED_WAREHOUSE": "bigquery", "REFEED_PRICE_USD_PER_TIB": "6.25"}
     with Children() as children, closing(BigQueryHouse(tmp_path / "home", children, **environment)) as house:
         yield house
@@ -52,8 +50,7 @@ def house(tmp_path: Path, standin: StandIn) -> Iterator[BigQueryHouse]:
 def _post(house: House, path: str, **body: Any) -> dict[str, Any]:
     answer = house.client.post(path, json=body, timeout=70)
     assert answer.is_success, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 def test_every_message_of_a_plan_arrives_tagged_and_its_query_runs_once(house, standin):

@@ -3,9 +3,7 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -21,16 +19,16 @@ from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES
 from connectors.spark.environment import spark_environment
 from connectors.spark.home import find_spark_submit
 from jobs.dataproc import DataprocLauncher
-from jobs.files import Files, open_files
+from jobs.files import open_files
 from jobs.folder import Control, Order
-from jobs.launcher import Launch, Launcher, SparkSubmitLauncher
+from jobs.launcher import Launch, SparkSubmitLauncher
 from local.server import PubSubServer
 from model.archive import Attempt
 from model.job import JobState
 from model.message import replay_token
-from model.process import DataprocBatch, Driver
-from tests.standin.dataproc_server import DataprocServer, running_dataproc
-from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs
+from model.process import DataprocBatch
+from tests.standin.dataproc_server import running_dataproc
+from tests.standin.gcs_server import pointing_at, running_gcs
 from tests.worlds.folders import bucket_folder
 
 pytestmark = [pytest.mark.java, pytest.mark.cloud, pytest.mark.timeout(900)]
@@ -40,20 +38,20 @@ RATE = 2_000.0
 
 
 @pytest.fixture
-def gcs() -> Iterator[GcsServer]:
+def gcs():
     with running_gcs("jobs") as server:
         yield server
 
 
 @pytest.fixture
-def dataproc(tmp_path: Path, gcs: GcsServer) -> Iterator[DataprocServer]:
+def dataproc(tmp_path, gcs):
     (tmp_path / "dataproc").mkdir()
     with running_dataproc(tmp_path / "dataproc", gcs) as server:
         yield server
 
 
 @pytest.fixture
-def bucket(request: pytest.FixtureRequest, gcs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
+def bucket(request, gcs, monkeypatch):
     """The jobs' folder in Cloud Storage, or with the parameter ``s3`` in Amazon S3."""
     if getattr(request, "param", "gs") == "s3":
         with bucket_folder("s3", request) as found:
@@ -64,7 +62,7 @@ def bucket(request: pytest.FixtureRequest, gcs: GcsServer, monkeypatch: pytest.M
 
 
 @pytest.fixture
-def launcher(bucket: Files, dataproc: DataprocServer, tmp_path: Path) -> Iterator[Launcher]:
+def launcher(bucket, dataproc, tmp_path):
     conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
     environment = spark_environment(tmp_path / "spark")
     if str(bucket).startswith("s3://"):
@@ -79,14 +77,14 @@ def launcher(bucket: Files, dataproc: DataprocServer, tmp_path: Path) -> Iterato
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[str]:
+def host(tmp_path):
     server = PubSubServer(tmp_path / "pubsub")
     yield f"127.0.0.1:{server.start()}"
     server.stop()
 
 
 @pytest.fixture
-def pubsub(host: str) -> Iterator[PubSub]:
+def pubsub(host):
     with PubSub("shop", host) as pubsub:
         pubsub.create_topic("replay")
         pubsub.create_subscription("listener", "replay")
@@ -94,7 +92,7 @@ def pubsub(host: str) -> Iterator[PubSub]:
 
 
 @pytest.fixture
-def folder(bucket: Files, pubsub: PubSub, host: str, tmp_path: Path) -> BackfillFolder:
+def folder(bucket, pubsub, host, tmp_path):
     archive = LakeArchive(str(tmp_path / "lake"), "backup.messages")
     archive.create()
     rows = pa.record_batch(
@@ -151,17 +149,17 @@ def receive_all(pubsub: PubSub) -> list[tuple[int, datetime]]:
 
 @pytest.mark.parametrize("bucket", ["gs", "s3"], indirect=True)
 def test_it_pauses_in_time_survives_the_kill_of_its_driver_and_publishes_all(folder, launcher, dataproc, pubsub):
-    def launch(epoch: int) -> Driver:
+    def launch(epoch):
         argument = json.dumps({"folder": folder.location, "epoch": epoch})
         return launcher.launch(Launch("bf_1", "backfill.job", argument, folder.driver_log, epoch))
 
-    def published() -> int:
+    def published():
         return sum(c.published for c in CheckpointFolder(folder.progress).read_all())
 
-    def log_of(driver: Driver) -> str:
+    def log_of(driver):
         return dataproc.log_of(driver.name) if isinstance(driver, DataprocBatch) else folder.driver_log.read_text()
 
-    def wait(driver: Driver, is_there: Callable[[], bool], why: str) -> None:
+    def wait(driver, is_there, why):
         deadline = time.monotonic() + 240
         while not is_there():
             assert time.monotonic() < deadline, f"not within 240 s: {why}\n{log_of(driver)[-4000:]}"

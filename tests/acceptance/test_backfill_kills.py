@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,7 +52,7 @@ with open_channel(host) as channel:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[str]:
+def host(tmp_path):
     with PubSubServer(tmp_path / "pubsub") as server:
         yield server.emulator_host
 
@@ -106,7 +105,7 @@ def test_a_task_that_is_killed_loses_no_row_repeats_what_it_says_and_names_every
     assert [letter.row for letter in list_dead_letters(folder, limit=100).letters] == list(BAD)
 
 
-def test_a_selection_whose_writer_was_killed_is_made_anew_and_whole(tmp_path: Path) -> None:
+def test_a_selection_whose_writer_was_killed_is_made_anew_and_whole(tmp_path):
     script = (
         "import sys; from pathlib import Path; from tests.acceptance.test_backfill_kills import rows; "
         "from backfill.run.selection import write_selection; write_selection([rows()], Path(sys.argv[1]))"

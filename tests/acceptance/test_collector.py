@@ -2,7 +2,6 @@
 
 import json
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -62,12 +61,12 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+def site(tmp_path):
     with Children() as children:
         yield Site(tmp_path / "home", children)
 
 
-def test_every_answered_event_is_published_with_its_uuid_over_kills(site: Site) -> None:
+def test_every_answered_event_is_published_with_its_uuid_over_kills(site):
     pubsub = site.start_pubsub()
     with PubSub("refeed-local", site.address) as admin:
         admin.create_topic(_TOPIC)
@@ -94,9 +93,9 @@ def test_every_answered_event_is_published_with_its_uuid_over_kills(site: Site) 
             collector = site.start_collector()
         pubsub = site.start_pubsub()
 
-        found: dict[str, int] = {}
+        found = {}
 
-        def pull() -> bool:
+        def pull():
             answer = subscriber.pull(subscription=path, max_messages=1000, timeout=10, retry=None)
             for each in answer.received_messages:
                 found[each.message.attributes["uuid"]] = json.loads(each.message.data)["n"]

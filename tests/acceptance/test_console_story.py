@@ -1,8 +1,6 @@
 """The operator's night of test_story.py by the console: a hole is found, brushed, tried, repaired and verified."""
 
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,13 +32,13 @@ DAYTIME = f"step=hour&from={render(FIRST)}&to={render(LAST)}"
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[StoryHouse]:
+def house(tmp_path):
     with Children() as children, closing(StoryHouse(tmp_path / "home", children)) as house:
         yield house
 
 
 @pytest.fixture
-def tab(house: StoryHouse) -> Iterator[Tab]:
+def tab(house):
     with start_chromium() as browser:
         page = browser.new_page(viewport={"width": WIDE[0], "height": 900})
         tab = Tab(page, f"http://127.0.0.1:{house.api_port}/console")

@@ -4,7 +4,6 @@ import json
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +78,12 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+def site(tmp_path):
     with Children() as children, Kinesis() as kinesis, KmsServer() as kms:
         yield Site(tmp_path / "home", children, kinesis, kms)
 
 
-def test_every_record_is_published_over_kills_in_a_resharding_and_without_pubsub(site: Site) -> None:
+def test_every_record_is_published_over_kills_in_a_resharding_and_without_pubsub(site):
     site.kinesis.create(_TOPIC, 2)
     pubsub = site.start_pubsub()
     with PubSub("refeed-local", site.address) as admin:
@@ -111,10 +110,10 @@ def test_every_record_is_published_over_kills_in_a_resharding_and_without_pubsub
                 pubsub = site.start_pubsub()
         stream = site.start_stream()
 
-        found: list[Any] = []
-        seen: set[bytes] = set()
+        found = []
+        seen = set()
 
-        def pull() -> bool:
+        def pull():
             answer = subscriber.pull(subscription=path, max_messages=1000, timeout=10, retry=None)
             found.extend(each.message for each in answer.received_messages)
             seen.update(each.message.data for each in answer.received_messages)

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -64,7 +63,7 @@ def lines_of_the_page() -> list[str]:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Path]:
+def home(tmp_path):
     home = tmp_path / "home"
     yield home
     # Where the test failed, nobody else would end these; 'up' first, which would start them again.
@@ -95,7 +94,7 @@ def run_lines(lines: list[str], home: Path, folder: Path, *, seconds: float) -> 
     return said
 
 
-def test_the_ten_lines_do_what_the_page_says(home: Path, tmp_path: Path) -> None:
+def test_the_ten_lines_do_what_the_page_says(home, tmp_path):
     lines = lines_of_the_page()
     assert len(lines) == 10
     build_release(tmp_path, "0.2.0", {})
@@ -111,7 +110,7 @@ def test_the_ten_lines_do_what_the_page_says(home: Path, tmp_path: Path) -> None
     assert "all stopped" in (tmp_path / "up.log").read_text()
 
 
-def test_the_page_on_updates_does_what_it_says(home: Path, tmp_path: Path) -> None:
+def test_the_page_on_updates_does_what_it_says(home, tmp_path):
     page = (DOCS / "how-to" / "update.md").read_text()
     blocks = re.findall(r"^```sh$\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     (count,) = [block.rstrip() for block in blocks if block.startswith("refeed query")]

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,10 @@ pytestmark = pytest.mark.kills
 
 
 @pytest.fixture
-def run_client(tmp_path: Path) -> Iterator[Callable[[str], dict]]:
+def run_client(tmp_path):
     with PubSubServer(tmp_path) as server:
 
-        def run(work: str) -> dict:
+        def run(work):
             environment = {**os.environ, "PUBSUB_EMULATOR_HOST": server.emulator_host}
             environment.pop("GOOGLE_APPLICATION_CREDENTIALS", None)
             script = Path(__file__).with_name("local_pubsub_client.py")
@@ -36,12 +35,12 @@ def run_client(tmp_path: Path) -> Iterator[Callable[[str], dict]]:
         yield run
 
 
-def test_default_batching_and_a_subscriber_with_flow_control(run_client: Callable[[str], dict]) -> None:
+def test_default_batching_and_a_subscriber_with_flow_control(run_client):
     seen = run_client("subscribe")
     assert seen.pop("redelivered") >= 300
     assert seen.pop("most_in_hand") <= 50
     assert seen == {"complete": True, "unique_ids": 3000, "ids_as_received": True, "data_as_sent": True, "left": 0}
 
 
-def test_ordering_keys_are_received_in_order_also_after_a_nack(run_client: Callable[[str], dict]) -> None:
+def test_ordering_keys_are_received_in_order_also_after_a_nack(run_client):
     assert run_client("order") == {"complete": True, "in_order": {"key0": True, "key1": True, "key2": True}}

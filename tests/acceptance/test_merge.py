@@ -2,7 +2,6 @@
 
 import random
 from datetime import timedelta
-from pathlib import Path
 
 from tests.reporting.shops import START, LakeShop, Row, order
 
@@ -33,7 +32,7 @@ def make_versions(dice: random.Random) -> list[Row]:
     return made + dice.sample(made, len(made) // 10)
 
 
-def test_reporting_is_what_plain_python_says(tmp_path: Path) -> None:
+def test_reporting_is_what_plain_python_says(tmp_path):
     dice = random.Random(6)
     shop = LakeShop(lake=tmp_path)
     versions = make_versions(dice)

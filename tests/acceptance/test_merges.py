@@ -2,7 +2,6 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +81,7 @@ class Office:
 
 
 @pytest.fixture(scope="module")
-def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+def office(tmp_path_factory):
     with Children() as children:
         office = Office(tmp_path_factory.mktemp("office"), children)
         try:
@@ -91,7 +90,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
             office.close()
 
 
-def test_a_merge_survives_kills_of_its_driver_before_and_behind_its_commit(office: Office) -> None:
+def test_a_merge_survives_kills_of_its_driver_before_and_behind_its_commit(office):
     office.orders.stage((1, 0), (1, 5), (2, 0))
     office.orders.stage((7, 1), source="returns")
     failpoint.arm(office.places, "merge.rewritten")
@@ -122,7 +121,7 @@ def files_and_rows(office: Office, table: str) -> tuple[int, Counter[str]]:
     return len(found.file_uris()), Counter(map(repr, found.to_pyarrow_table().to_pylist()))
 
 
-def test_a_slot_compacts_many_small_files_and_no_row_changes_though_its_driver_is_killed(office: Office) -> None:
+def test_a_slot_compacts_many_small_files_and_no_row_changes_though_its_driver_is_killed(office):
     for number in range(FILES):
         fill_archive(office.home, {"orders": 1 + number % 3})
         office.orders.stage((1, number), (1, number + 100))

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ from tests.npm import install_packages
 pytestmark = pytest.mark.cloud
 
 
-def test_googles_node_client_publishes_subscribes_filters_and_orders(tmp_path: Path) -> None:
+def test_googles_node_client_publishes_subscribes_filters_and_orders(tmp_path):
     with PubSubServer(tmp_path) as server:
         done = subprocess.run(
             ["node", "pubsub.js"],

@@ -1,7 +1,6 @@
 """The pipeline with its tables in BigQuery (the stand-in): a kill at a commit or a publish loses nothing."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ class BigQueryPlant(Plant):
 
 
 @pytest.fixture
-def plant(tmp_path: Path, standin: StandIn) -> Iterator[BigQueryPlant]:
+def plant(tmp_path, standin):
     with Children() as children:
         yield BigQueryPlant(tmp_path / "home", children, folder=tmp_path, standin=standin)
 

@@ -1,9 +1,7 @@
 """An update of a pipeline with a mapping, with real processes: renamed sources keep their tables and their ids."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +21,7 @@ AFTER = SOURCES.replace("orders: {", "sales: {staging: staging.orders, ") + HOOK
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
+def yard(tmp_path):
     with Children() as children:
         # The stream reads the registry when it starts: it does not follow the rename by itself.
         plant = Plant(tmp_path / "home", children, folder=tmp_path)
@@ -36,7 +34,7 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
             yield Yard(plant, store)
 
 
-def test_a_pipeline_goes_on_with_renamed_sources_and_each_message_is_staged_once(yard: Yard) -> None:
+def test_a_pipeline_goes_on_with_renamed_sources_and_each_message_is_staged_once(yard):
     plant, updates = yard.plant, UpdateService(yard.store)
     agent = plant.start_agent()
     yard.launch()
@@ -53,7 +51,7 @@ def test_a_pipeline_goes_on_with_renamed_sources_and_each_message_is_staged_once
     mapped = replace(request, mapping={"orders": "sales", "hooks": "calls"})
     updates.create(NAME, mapped, principal=ANN)
 
-    def is_over() -> bool:
+    def is_over():
         # Messages come while the stream goes from one process to the other.
         yard.send(5)
         return yard.rollout.state.is_ended

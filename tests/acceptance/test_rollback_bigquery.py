@@ -1,8 +1,6 @@
 """A pipeline over BigQuery (the stand-in) goes back to a snapshot that is older than the ids that it knows."""
 
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +11,7 @@ from rollout.request import StreamLaunch
 from tests.acceptance.test_pipeline import attach
 from tests.acceptance.test_pipeline_bigquery import BigQueryPlant
 from tests.acceptance.test_rollback_kills import ANN, ManagedPlant, check_discarded
-from tests.standin.fixture import StandIn, standin
+from tests.standin.fixture import standin
 
 __all__ = ["standin"]
 
@@ -21,7 +19,7 @@ pytestmark = [pytest.mark.java, pytest.mark.cloud, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
-def shop(tmp_path: Path, standin: StandIn) -> Iterator[ManagedPlant]:
+def shop(tmp_path, standin):
     with Children() as children:
         plant = BigQueryPlant(tmp_path / "home", children, folder=tmp_path, standin=standin)
         with closing(open_store(plant.settings.job_store)) as store:
@@ -31,7 +29,7 @@ def shop(tmp_path: Path, standin: StandIn) -> Iterator[ManagedPlant]:
             managed.end()
 
 
-def test_a_rollback_stages_nothing_twice_and_what_it_discards_once_more(shop: ManagedPlant) -> None:
+def test_a_rollback_stages_nothing_twice_and_what_it_discards_once_more(shop):
     plant = shop.plant
     plant.publish_schema()
     attach(plant, "orders", "members")

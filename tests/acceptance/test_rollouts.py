@@ -141,5 +141,4 @@ def update_over_kills(rollout: Rollout, replica: Replica) -> StreamUpdate:
 def processed(rollout: StreamUpdate) -> float:
     """Return how many messages the new release had processed when it was judged."""
     assert rollout.figures is not None
-    messages: float = rollout.figures["after"]["messages"]
-    return messages
+    return rollout.figures["after"]["messages"]

@@ -7,11 +7,9 @@ shows is compared with what was archived here.
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -220,8 +218,7 @@ class StoryHouse(House):
             timeout=60,
         )
         assert ended.returncode == code, f"{arguments}: {ended.stderr}"
-        found: dict[str, Any] = json.loads(ended.stdout)
-        return found
+        return json.loads(ended.stdout)
 
     def staged(self) -> list[dict[str, Any]]:
         table = LakeRowTable(self.settings.lake, "staging.orders")
@@ -229,7 +226,7 @@ class StoryHouse(House):
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[StoryHouse]:
+def house(tmp_path):
     with Children() as children, closing(StoryHouse(tmp_path / "home", children)) as house:
         yield house
 
@@ -275,11 +272,10 @@ def plan_repair(house: StoryHouse) -> str:
     assert len(plan["samples"]) == 10
     assert all(each["data"] == REPAIRED[each["message_id"]] for each in plan["samples"])
     assert [each["code"] for each in plan["warnings"]] == ["data_rewritten"]
-    plan_id: str = plan["plan_id"]
-    return plan_id
+    return plan["plan_id"]
 
 
-def test_a_hole_in_one_hour_is_found_planned_tried_repaired_verified_and_undone(house: StoryHouse) -> None:
+def test_a_hole_in_one_hour_is_found_planned_tried_repaired_verified_and_undone(house):
     house.start_pipeline()
     find(house)
     plan_id = plan_repair(house)

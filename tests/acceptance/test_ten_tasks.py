@@ -5,7 +5,7 @@ needs another number of steps fails here. The runbook has the same commands.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -44,13 +44,13 @@ MERGE_FAILED = Outcome(1, JobState.FAILED, {"code": "driver_died", "message": "T
 
 
 @pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
+def night(tmp_path_factory):
     with night_in(tmp_path_factory.mktemp("home")) as night:
         yield night
 
 
 @pytest.fixture(scope="module")
-def api(night: Night) -> Any:
+def api(night):
     return night.api
 
 
@@ -99,7 +99,7 @@ class Wire:
 
 
 @pytest.fixture
-def terminal(night: Night, refeed: Any, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def terminal(night, refeed, monkeypatch):
     for name, value in {**night.api.environment, "REFEED_API_KEY": night.key}.items():
         monkeypatch.setenv(name, value)
     # Nothing lands: no pipeline runs.
@@ -108,13 +108,13 @@ def terminal(night: Night, refeed: Any, monkeypatch: pytest.MonkeyPatch) -> Term
 
 
 @pytest.fixture
-def wire(night: Night) -> Iterator[Wire]:
+def wire(night):
     with night.api.client(night.key) as client:
         yield Wire(client)
 
 
 @pytest.fixture
-def failed_merge(night: Night) -> Iterator[str]:
+def failed_merge(night):
     """The id of a merge of the schedule that has failed."""
     usual, night.drivers.merges = night.drivers.merges, lambda _epoch: MERGE_FAILED
     with night.api.client(night.key) as client:
@@ -129,7 +129,7 @@ def failed_merge(night: Night) -> Iterator[str]:
 # What is wrong
 
 
-def test_what_is_wrong_by_command(failed_merge: str, terminal: Terminal) -> None:
+def test_what_is_wrong_by_command(failed_merge, terminal):
     """``refeed status`` names what is wrong, and the command that mends it."""
     out = terminal("status", code=1)
     assert "WRONG: " in out
@@ -137,7 +137,7 @@ def test_what_is_wrong_by_command(failed_merge: str, terminal: Terminal) -> None
     assert terminal.steps == 1
 
 
-def test_what_is_wrong_by_http(failed_merge: str, wire: Wire) -> None:
+def test_what_is_wrong_by_http(failed_merge, wire):
     """``GET /status`` has the problem, and the job that waits for a person."""
     found = wire("GET", "/status")
     assert not found["is_ok"]
@@ -150,7 +150,7 @@ def test_what_is_wrong_by_http(failed_merge: str, wire: Wire) -> None:
 # Replay 02:00 to 03:00 of orders
 
 
-def test_replay_an_hour_of_orders_by_command(night: Night, terminal: Terminal) -> None:
+def test_replay_an_hour_of_orders_by_command(night, terminal):
     """One command writes the query, plans, publishes, and waits for the end."""
     receive = night.listen("orders")
     hours = ("--from", f"{night.start:%H:%M}", "--to", f"{night.end:%H:%M}")
@@ -161,7 +161,7 @@ def test_replay_an_hour_of_orders_by_command(night: Night, terminal: Terminal) -
     assert terminal.steps == 1
 
 
-def test_replay_an_hour_of_orders_by_http(night: Night, wire: Wire) -> None:
+def test_replay_an_hour_of_orders_by_http(night, wire):
     """One call makes the backfill of a topic and a range, without a query; another follows it to its end."""
     receive = night.listen("orders")
     body = {"source_topic": "orders", "from": night.start.isoformat(), "to": night.end.isoformat()}
@@ -177,13 +177,13 @@ def test_replay_an_hour_of_orders_by_http(night: Night, wire: Wire) -> None:
 
 
 @pytest.fixture
-def running(night: Night) -> str:
+def running(night):
     """The id of a backfill of ann that publishes one message a second."""
     with night.api.client(night.key) as client:
         body = {"source_topic": "orders", "from": night.start.isoformat(), "to": night.end.isoformat()}
         made = client.post("/backfills", json={**body, "rate_limit_messages_per_second": 1})
         assert made.status_code == 202, made.text
-        found: str = made.json()["id"]
+        found = made.json()["id"]
         wait_until(lambda: client.get(f"/jobs/{found}").json()["progress"]["published"], "it publishes")
     return found
 
@@ -196,14 +196,14 @@ def assert_stopped(night: Night, job_id: str) -> None:
     assert (ANN, "RUNNING -> CANCELLING") in night.actors(job_id), night.actors(job_id)
 
 
-def test_stop_it_by_command(night: Night, running: str, terminal: Terminal) -> None:
+def test_stop_it_by_command(night, running, terminal):
     """``refeed cancel latest`` cancels the newest job of the caller; no id is needed."""
     terminal("cancel", "latest", "--watch")
     assert_stopped(night, running)
     assert terminal.steps == 1
 
 
-def test_stop_it_by_http(night: Night, running: str, wire: Wire) -> None:
+def test_stop_it_by_http(night, running, wire):
     """The list of the caller's jobs has the newest one first; one call cancels it."""
     (found,) = wire("GET", "/jobs", params={"created_by": ANN, "page_size": 1})["jobs"]
     wire("POST", f"/jobs/{found['id']}:cancel")
@@ -215,12 +215,12 @@ def test_stop_it_by_http(night: Night, running: str, wire: Wire) -> None:
 
 
 @pytest.fixture
-def late(night: Night) -> None:
+def late(night):
     figures = {"state": "RUNNING", "rate_messages_per_second": 4.5, "lag_seconds": 754.0, "backlog_messages": 12}
     night.store.put_figures(night.store.now() - timedelta(minutes=5), {f"stream:{STREAM_NAME}": figures})
 
 
-def test_why_the_pipeline_is_late_by_command(late: None, terminal: Terminal) -> None:
+def test_why_the_pipeline_is_late_by_command(late, terminal):
     """``describe`` has the state now, ``figures`` since when it is late, and ``logs`` what the stream says."""
     assert "RUNNING" in terminal("describe", f"stream/{STREAM_NAME}")
     assert "12 min" in terminal("figures", f"stream/{STREAM_NAME}")
@@ -228,7 +228,7 @@ def test_why_the_pipeline_is_late_by_command(late: None, terminal: Terminal) -> 
     assert terminal.steps == 3
 
 
-def test_why_the_pipeline_is_late_by_http(late: None, wire: Wire) -> None:
+def test_why_the_pipeline_is_late_by_http(late, wire):
     """The stream, its history of figures, and its log are a call each."""
     assert wire("GET", f"/streams/{STREAM_NAME}")["state"] == "RUNNING"
     history = wire("GET", "/streams:history", params={"over": "hour", "name": STREAM_NAME})
@@ -241,7 +241,7 @@ def test_why_the_pipeline_is_late_by_http(late: None, wire: Wire) -> None:
 
 
 @pytest.fixture
-def updated(night: Night) -> str:
+def updated(night):
     """The id of a STABLE update of bob, which has changed an option."""
     request = UpdateRequest(None, {"batch_seconds": 2.0}, {}, validate_seconds=0.1, min_messages=0)
     made = night.store.create_update(STREAM_NAME, request, actor="key:bob")
@@ -257,14 +257,14 @@ def assert_taken_back(night: Night, update_id: str) -> None:
     assert "batch_seconds" not in night.store.get_stream(STREAM_NAME).options
 
 
-def test_take_back_the_last_update_by_command(night: Night, updated: str, terminal: Terminal) -> None:
+def test_take_back_the_last_update_by_command(night, updated, terminal):
     """``refeed revert stream/NAME`` finds the newest update, and goes back to what ran before it."""
     terminal("revert", f"stream/{STREAM_NAME}", "--watch")
     assert_taken_back(night, updated)
     assert terminal.steps == 1
 
 
-def test_take_back_the_last_update_by_http(night: Night, updated: str, wire: Wire) -> None:
+def test_take_back_the_last_update_by_http(night, updated, wire):
     """The newest update is the first job of its stream; reverting it makes another one."""
     newest, *_ = wire("GET", "/jobs", params={"kind": "update", "stream": STREAM_NAME})["jobs"]
     made = wire("POST", f"/jobs/{newest['id']}:revert")
@@ -287,14 +287,14 @@ def assert_snapshot(night: Night, snapshot_id: str) -> None:
     assert source.snapshot in {each.id for each in night.api.pubsub.list_snapshots()}
 
 
-def test_snapshot_before_a_risky_change_by_command(night: Night, terminal: Terminal) -> None:
+def test_snapshot_before_a_risky_change_by_command(night, terminal):
     """One command makes the snapshot, with those of Pub/Sub, and waits until it is there."""
     made = terminal.read("snapshot", STREAM_NAME, "--with-source", "--watch")
     assert_snapshot(night, made["id"])
     assert terminal.steps == 1
 
 
-def test_snapshot_before_a_risky_change_by_http(night: Night, wire: Wire) -> None:
+def test_snapshot_before_a_risky_change_by_http(night, wire):
     """One call asks for the snapshot, another follows it."""
     made = wire("POST", f"/streams/{STREAM_NAME}:snapshot", json={"with_source": True})
     wire.follow(f"/snapshots/{made['id']}", {"COMPLETED", "FAILED"})
@@ -316,7 +316,7 @@ def assert_ran_now(night: Night) -> None:
     assert night.store.get(run.job_id or "").state is JobState.SUCCEEDED
 
 
-def test_run_last_nights_merge_again_by_command(night: Night, failed_merge: str, terminal: Terminal) -> None:
+def test_run_last_nights_merge_again_by_command(night, failed_merge, terminal):
     """Three ways of one command each: run the schedule, retry what failed, rerun what ended."""
     terminal("run-now", SCHEDULE)
     assert_ran_now(night)
@@ -328,7 +328,7 @@ def test_run_last_nights_merge_again_by_command(night: Night, failed_merge: str,
     assert terminal.steps == 3
 
 
-def test_run_last_nights_merge_again_by_http(night: Night, failed_merge: str, wire: Wire) -> None:
+def test_run_last_nights_merge_again_by_http(night, failed_merge, wire):
     """One call runs the schedule now, one continues the merge that failed, and one makes another merge."""
     wire("POST", f"/schedules/{SCHEDULE}:run")
     assert_ran_now(night)
@@ -344,7 +344,7 @@ def test_run_last_nights_merge_again_by_http(night: Night, failed_merge: str, wi
 
 
 @pytest.fixture
-def with_dead_letters(night: Night) -> str:
+def with_dead_letters(night):
     """The id of a backfill that FAILED, because Pub/Sub refused two of three messages; now it would take them."""
     with taking_short_values(), night.api.client(night.key) as client:
         body = {"source_topic": "other", "from": night.start.isoformat(), "to": night.end.isoformat()}
@@ -352,11 +352,10 @@ def with_dead_letters(night: Night) -> str:
         wait_until(lambda: night.store.get(made["id"]).state.is_final, "it ends")
     job = night.store.get(made["id"])
     assert (job.state, job.error and job.error.code) == (JobState.FAILED, "messages_failed")
-    found: str = made["id"]
-    return found
+    return made["id"]
 
 
-def test_messages_that_failed_again_by_command(night: Night, with_dead_letters: str, terminal: Terminal) -> None:
+def test_messages_that_failed_again_by_command(night, with_dead_letters, terminal):
     """``retry --only failed`` sends a backfill's dead letters; ``redrive`` those of the pipeline."""
     receive, receive_orders = night.listen("other"), night.listen("orders")
     terminal("retry", with_dead_letters, "--only", "failed", "--watch")
@@ -370,7 +369,7 @@ def test_messages_that_failed_again_by_command(night: Night, with_dead_letters: 
     assert terminal.steps == 3
 
 
-def test_messages_that_failed_again_by_http(night: Night, with_dead_letters: str, wire: Wire) -> None:
+def test_messages_that_failed_again_by_http(night, with_dead_letters, wire):
     """Each group of the pipeline's dead letters has the request of the backfill that sends them again."""
     receive, receive_orders = night.listen("other"), night.listen("orders")
     wire("POST", f"/jobs/{with_dead_letters}:retry", json={"only": "failed"})
@@ -388,7 +387,7 @@ def test_messages_that_failed_again_by_http(night: Night, with_dead_letters: str
 
 
 @pytest.fixture
-def paused_schedule(night: Night) -> Iterator[None]:
+def paused_schedule(night):
     """The schedule, which bob has paused."""
     key = night.api.make_key(*SCOPES, name="bob")
     with night.api.client(key) as client:
@@ -397,14 +396,14 @@ def paused_schedule(night: Night) -> Iterator[None]:
         assert client.post(f"/schedules/{SCHEDULE}:resume").status_code == 200
 
 
-def test_who_changed_this_schedule_by_command(paused_schedule: None, terminal: Terminal) -> None:
+def test_who_changed_this_schedule_by_command(paused_schedule, terminal):
     """``refeed events schedule/NAME`` has who did what and when, newest first."""
     newest, *_ = terminal.read("events", f"schedule/{SCHEDULE}")["events"]
     assert (newest["actor"], newest["what"]) == ("key:bob", "paused")
     assert terminal.steps == 1
 
 
-def test_who_changed_this_schedule_by_http(paused_schedule: None, wire: Wire) -> None:
+def test_who_changed_this_schedule_by_http(paused_schedule, wire):
     """The events of one object are one call."""
     newest, *_ = wire("GET", "/events", params={"object": f"schedule/{SCHEDULE}"})["events"]
     assert (newest["actor"], newest["what"]) == ("key:bob", "paused")
@@ -425,7 +424,7 @@ def assert_added(night: Night, name: str) -> None:
     assert subscription.topic == name
 
 
-def test_add_a_source_by_command(night: Night, terminal: Terminal, tmp_path: Path) -> None:
+def test_add_a_source_by_command(night, terminal, tmp_path):
     """``check``, ``diff`` and ``publish`` the registry's file, then ``attach`` the topic."""
     (tmp_path / "sources.yaml").write_text(sources_with("hooks"))
     for command in ("check", "diff", "publish"):
@@ -435,7 +434,7 @@ def test_add_a_source_by_command(night: Night, terminal: Terminal, tmp_path: Pat
     assert terminal.steps == 4
 
 
-def test_add_a_source_by_http(night: Night, wire: Wire) -> None:
+def test_add_a_source_by_http(night, wire):
     """The registry is files, which a deployment copies; the API shows the source, and attaches its topic."""
     (night.api.home / "registry" / "sources.yaml").write_text(sources_with("clicks"))
     assert wire("GET", "/sources/clicks")["fault"] is None

@@ -5,9 +5,6 @@ is read costs no step. A task that needs another number of steps fails here. tes
 commands and by HTTP.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from model.job import JobState
@@ -32,7 +29,7 @@ from tests.acceptance.test_ten_tasks import (
 )
 from tests.console.tab import WIDE, Tab, calm, start_chromium
 from tests.waiting import wait_until
-from tests.worlds.night import IN_THE_HOUR, SCHEDULE, STREAM_NAME, Night
+from tests.worlds.night import IN_THE_HOUR, SCHEDULE, STREAM_NAME
 
 # The fixtures of the same tasks by other means.
 __all__ = [
@@ -86,13 +83,13 @@ class Hand:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
+def chromium():
     with start_chromium() as browser:
         yield browser
 
 
 @pytest.fixture
-def hand(night: Night, chromium: Any) -> Iterator[Hand]:
+def hand(night, chromium):
     context = chromium.new_context(viewport={"width": WIDE[0], "height": 900})
     tab = Tab(context.new_page(), f"{night.api.url}/console")
     with calm(tab):
@@ -101,7 +98,7 @@ def hand(night: Night, chromium: Any) -> Iterator[Hand]:
     context.close()
 
 
-def test_what_is_wrong(failed_merge: str, hand: Hand) -> None:
+def test_what_is_wrong(failed_merge, hand):
     """The first page has what is wrong and what waits for a person, each with a link to its page."""
     hand.tab.open("")
     assert "wrong" in hand.tab.page.inner_text("#verdict")
@@ -109,7 +106,7 @@ def test_what_is_wrong(failed_merge: str, hand: Hand) -> None:
     assert hand.steps == 0
 
 
-def test_replay_an_hour_of_orders(night: Night, hand: Hand) -> None:
+def test_replay_an_hour_of_orders(night, hand):
     """A topic and two times of day are planned and launched; no SQL is written."""
     receive = night.listen("orders")
     hand.click("Jobs")
@@ -125,7 +122,7 @@ def test_replay_an_hour_of_orders(night: Night, hand: Hand) -> None:
     assert hand.steps == 7
 
 
-def test_stop_it(night: Night, running: str, hand: Hand) -> None:
+def test_stop_it(night, running, hand):
     """The first page has the running job; its page says how much is out before it is cancelled."""
     hand.tab.open("")
     hand.click_link(f"/jobs/{running}")
@@ -138,7 +135,7 @@ def test_stop_it(night: Night, running: str, hand: Hand) -> None:
     assert hand.steps == 4
 
 
-def test_why_the_pipeline_is_late(late: None, hand: Hand) -> None:
+def test_why_the_pipeline_is_late(late, hand):
     """The stream's page has its state and its log, and its past figures in a table."""
     hand.click_link(f"/streams/{STREAM_NAME}")
     hand.sees("RUNNING")
@@ -148,7 +145,7 @@ def test_why_the_pipeline_is_late(late: None, hand: Hand) -> None:
     assert hand.steps == 2
 
 
-def test_take_back_the_last_update(night: Night, updated: str, hand: Hand) -> None:
+def test_take_back_the_last_update(night, updated, hand):
     """The stream's page has its updates; the newest one can be reverted."""
     hand.click_link(f"/streams/{STREAM_NAME}")
     hand.click_link(f"/jobs/{updated}")
@@ -161,7 +158,7 @@ def test_take_back_the_last_update(night: Night, updated: str, hand: Hand) -> No
     assert hand.steps == 5
 
 
-def test_snapshot_before_a_risky_change(night: Night, hand: Hand) -> None:
+def test_snapshot_before_a_risky_change(night, hand):
     """A snapshot includes those of Pub/Sub unless its box is cleared, and the page says when it is there."""
     before = {each.id for each in night.store.list_snapshots(stream=STREAM_NAME)}
     hand.click_link(f"/streams/{STREAM_NAME}")
@@ -173,7 +170,7 @@ def test_snapshot_before_a_risky_change(night: Night, hand: Hand) -> None:
     assert hand.steps == 3
 
 
-def test_run_last_nights_merge_again(night: Night, failed_merge: str, hand: Hand) -> None:
+def test_run_last_nights_merge_again(night, failed_merge, hand):
     """The schedule runs now, a merge that failed goes on, and one that has ended is made again."""
     hand.click("Schedules")
     hand.click(SCHEDULE)
@@ -196,7 +193,7 @@ def test_run_last_nights_merge_again(night: Night, failed_merge: str, hand: Hand
     assert hand.steps == 10
 
 
-def test_messages_that_failed_again(night: Night, with_dead_letters: str, hand: Hand) -> None:
+def test_messages_that_failed_again(night, with_dead_letters, hand):
     """A backfill sends its dead letters again, and a source's page makes a backfill of those of the pipeline."""
     receive, receive_orders = night.listen("other"), night.listen("orders")
     hand.tab.open("")
@@ -219,7 +216,7 @@ def test_messages_that_failed_again(night: Night, with_dead_letters: str, hand: 
     assert hand.steps == 8
 
 
-def test_who_changed_this_schedule(paused_schedule: None, hand: Hand) -> None:
+def test_who_changed_this_schedule(paused_schedule, hand):
     """The schedule's page has its history, newest first."""
     hand.click("Schedules")
     hand.click(SCHEDULE)
@@ -228,7 +225,7 @@ def test_who_changed_this_schedule(paused_schedule: None, hand: Hand) -> None:
     assert hand.steps == 2
 
 
-def test_add_a_source(night: Night, hand: Hand) -> None:
+def test_add_a_source(night, hand):
     """The registry is files, which a deployment copies; the console shows the source, and attaches its topic."""
     (night.api.home / "registry" / "sources.yaml").write_text(sources_with("visits"))
     hand.click("Sources")

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -78,7 +77,7 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
+def terminal(tmp_path):
     terminal = Terminal(tmp_path)
     yield terminal
     terminal.up.stop(seconds=60)
@@ -104,7 +103,7 @@ def view_ids(terminal: Terminal) -> set[str]:
     return set(ids)
 
 
-def test_a_day_with_up(terminal: Terminal) -> None:
+def test_a_day_with_up(terminal):
     terminal.start()
     said = terminal.up.log_tail(1000)
     assert said.index("waiting for the Pub/Sub server") < said.index(

@@ -1,6 +1,5 @@
 """An API with an archive, and backfills in it that wait."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,7 +19,7 @@ _UNUSED = iter(TOPICS)
 
 
 @pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Any:
+def api(start_api):
     api = start_api(REFEED_APPROVAL_ROWS="29")
     for topic in TOPICS:
         api.pubsub.create_topic(topic)
@@ -41,8 +40,7 @@ def body(**changes: Any) -> dict[str, Any]:
 def paused(client: httpx.Client, **changes: Any) -> dict[str, Any]:
     response = client.post("/backfills", json=body(start_paused=True, **changes))
     assert response.status_code == 202, response.text
-    made: dict[str, Any] = response.json()
-    return made
+    return response.json()
 
 
 def assert_problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:

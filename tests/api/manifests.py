@@ -1,6 +1,5 @@
 """Manifests for tests of the API: texts of them, and the calls that plan and apply them."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -60,7 +59,7 @@ job: {kind: snapshot, request: {stream: backup}}
 
 
 @pytest.fixture
-def api(served: Any) -> Iterator[Any]:
+def api(served):
     yield served
     empty(served.store, EVENTS, JOBS)
     with served.store._database.write() as connection:

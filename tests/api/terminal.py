@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -12,11 +11,11 @@ Refeed = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def refeed(api: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refeed:
+def refeed(api, monkeypatch, capsys):
     """Runs ``refeed ARGUMENTS`` against the API: exit code, stdout and stderr."""
     monkeypatch.setenv("REFEED_API_URL", api.url)
 
-    def run(*arguments: str) -> tuple[int, str, str]:
+    def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["refeed", *arguments])
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:

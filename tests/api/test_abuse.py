@@ -8,7 +8,6 @@ import socket
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -21,7 +20,7 @@ JOB = "/jobs/bf_00000000000000000000000000"
 
 
 @pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Any:
+def api(start_api):
     """An API with keys, which the tests may call as often as they like."""
     api = start_api(
         REFEED_RATE_LIMIT_PER_MINUTE="0", REFEED_MAX_BODY_BYTES=str(BODY_BYTES), REFEED_BODY_TIMEOUT_SECONDS="3"
@@ -31,13 +30,12 @@ def api(start_api: Callable[..., Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def admin(api: Any) -> str:
-    key: str = api.make_key(ADMIN, name="admin")
-    return key
+def admin(api):
+    return api.make_key(ADMIN, name="admin")
 
 
 @pytest.fixture(scope="module")
-def open_api(start_api: Callable[..., Any]) -> Any:
+def open_api(start_api):
     """An API without keys."""
     return start_api()
 
@@ -46,8 +44,7 @@ def raw(api: Any, *lines: str, key: str = "", method: str = "GET", path: str = "
     """What comes back for a request that no client library would send."""
     bearer = [f"Authorization: Bearer {key}"] * bool(key)
     head = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", "Connection: close", *bearer, *lines]
-    answer: bytes = api.send_raw("\r\n".join(head).encode("latin-1") + b"\r\n\r\n" + body)
-    return answer
+    return api.send_raw("\r\n".join(head).encode("latin-1") + b"\r\n\r\n" + body)
 
 
 def status_of(answer: bytes) -> int:
@@ -61,12 +58,12 @@ def status_of(answer: bytes) -> int:
 @pytest.mark.parametrize(
     "path", ["/backfills", f"{JOB}:cancel", "/audit", "/nothing", "/messages", "/backfills:plan"]
 )
-def test_no_method_and_no_path_gets_by_without_a_key(api: Any, method: str, path: str) -> None:
+def test_no_method_and_no_path_gets_by_without_a_key(api, method, path):
     assert status_of(raw(api, method=method, path=path)) == 401
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"])
-def test_the_first_page_needs_no_key_and_is_there_to_read_alone(api: Any, method: str) -> None:
+def test_the_first_page_needs_no_key_and_is_there_to_read_alone(api, method):
     assert status_of(raw(api, path="/")) == 200
     assert status_of(raw(api, method=method, path="/")) == 405
 
@@ -83,7 +80,7 @@ def test_the_first_page_needs_no_key_and_is_there_to_read_alone(api: Any, method
         *("/backfills#/healthz", "/\\..\\backfills"),
     ],
 )
-def test_no_spelling_of_a_path_gets_by_without_a_key(api: Any, path: str) -> None:
+def test_no_spelling_of_a_path_gets_by_without_a_key(api, path):
     answer = raw(api, path=path)
     # The public pages themselves may answer; nothing of a backfill ever does.
     assert b'"backfills"' not in answer
@@ -96,14 +93,14 @@ def test_no_spelling_of_a_path_gets_by_without_a_key(api: Any, path: str) -> Non
 @pytest.mark.parametrize(
     "path", ["/problems/..%2f..%2fpyproject", "/problems/%2e%2e%2fsecurity", "/problems/..%5cx", "/problems/x%00"]
 )
-def test_the_pages_of_problems_lead_to_no_other_file(api: Any, path: str) -> None:
+def test_the_pages_of_problems_lead_to_no_other_file(api, path):
     assert status_of(raw(api, path=path)) == 404
 
 
 @pytest.mark.parametrize(
     "query", ["access_token={key}", "key={key}", "api_key={key}", "Authorization=Bearer%20{key}", "token={key}"]
 )
-def test_a_key_in_an_address_does_not_count(api: Any, admin: str, query: str) -> None:
+def test_a_key_in_an_address_does_not_count(api, admin, query):
     assert status_of(raw(api, path=f"/backfills?{query.format(key=admin)}")) == 401
 
 
@@ -136,7 +133,7 @@ def test_a_key_in_an_address_does_not_count(api: Any, admin: str, query: str) ->
         ["Authorization: Bearer rf_%%%%%%%%%%_{secret}"],
     ],
 )
-def test_only_one_well_formed_bearer_header_counts(api: Any, admin: str, lines: list[str]) -> None:
+def test_only_one_well_formed_bearer_header_counts(api, admin, lines):
     basic = base64.b64encode(f"admin:{admin}".encode()).decode()
     values = {"key": admin, "basic": basic, "upper": admin.upper(), "secret": admin.rsplit("_", 1)[1]}
     assert status_of(raw(api, *(line.format(**values) for line in lines))) == 401
@@ -145,17 +142,17 @@ def test_only_one_well_formed_bearer_header_counts(api: Any, admin: str, lines: 
 @pytest.mark.parametrize(
     "line", ["Authorization: Bearer {}", "authorization: bearer {}", "AUTHORIZATION: BEARER {}"]
 )
-def test_the_spelling_of_header_and_scheme_does_not_matter(api: Any, admin: str, line: str) -> None:
+def test_the_spelling_of_header_and_scheme_does_not_matter(api, admin, line):
     assert status_of(raw(api, line.format(admin))) == 200
 
 
-def test_one_key_s_secret_does_not_open_another_one(api: Any, admin: str) -> None:
+def test_one_key_s_secret_does_not_open_another_one(api, admin):
     reader = api.make_key(READ, name="reader")
     mixed = f"{admin.rsplit('_', 1)[0]}_{reader.rsplit('_', 1)[1]}"
     assert status_of(raw(api, key=mixed)) == 401
 
 
-def test_a_refusal_says_nothing_that_helps_to_guess(api: Any, admin: str) -> None:
+def test_a_refusal_says_nothing_that_helps_to_guess(api, admin):
     prefix = admin.rsplit("_", 1)[0]
     guesses = ["nonsense", f"rf_aaaaaaaaaa_{'a' * 52}", f"{prefix}_{'a' * 52}"]
     with api.client() as client:
@@ -164,11 +161,11 @@ def test_a_refusal_says_nothing_that_helps_to_guess(api: Any, admin: str) -> Non
     assert len({str({k: v for k, v in a.headers.items() if k != "date"}) for a in answers}) == 1
 
 
-def test_a_known_prefix_takes_no_other_time_than_an_unknown_one(api: Any, admin: str) -> None:
+def test_a_known_prefix_takes_no_other_time_than_an_unknown_one(api, admin):
     # That the work is the same is counted in tests/jobs/test_keys.py; this would show a sleep or a slow hash.
     prefix = admin.rsplit("_", 1)[0]
     known, unknown = f"{prefix}_{'a' * 52}", f"rf_aaaaaaaaaa_{'a' * 52}"
-    took: dict[str, list[float]] = {known: [], unknown: []}
+    took = {known: [], unknown: []}
     with api.client() as client:
         for _ in range(15):
             for token, times in took.items():
@@ -182,7 +179,7 @@ def test_a_known_prefix_takes_no_other_time_than_an_unknown_one(api: Any, admin:
 # --- with a key that may little ------------------------------------------------------------------------------
 
 
-def test_nobody_makes_themselves_somebody_else(api: Any) -> None:
+def test_nobody_makes_themselves_somebody_else(api):
     key = api.make_key(RUN, READ, name="mallory")
     body = {"query": "SELECT 1", "topic": "orders", "created_by": "key:ann", "actor": "key:ann"}
     with api.client(key, **{"X-Forwarded-User": "ann", "From": "ann@shop.example"}) as client:
@@ -194,13 +191,13 @@ def test_nobody_makes_themselves_somebody_else(api: Any) -> None:
 # --- bodies and heads ----------------------------------------------------------------------------------------
 
 
-def test_huge_bodies_are_refused_before_they_are_read(api: Any, admin: str) -> None:
+def test_huge_bodies_are_refused_before_they_are_read(api, admin):
     post = partial(raw, api, key=admin, method="POST")
     assert status_of(post("Content-Length: 1099511627776", body=b"x" * 100)) == 413
     assert status_of(post(f"Content-Length: {'9' * 4000}")) in (400, 413)
 
 
-def test_a_body_without_an_end_is_refused_at_the_limit(api: Any, admin: str) -> None:
+def test_a_body_without_an_end_is_refused_at_the_limit(api, admin):
     sent = 0
     with socket.create_connection(("127.0.0.1", api.port), timeout=20) as connection:
         head = f"POST /backfills HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {admin}\r\n"
@@ -214,11 +211,11 @@ def test_a_body_without_an_end_is_refused_at_the_limit(api: Any, admin: str) -> 
     assert sent < 1000 * BODY_BYTES
 
 
-def test_a_body_that_drips_is_cut_off_and_holds_nobody_up(api: Any, admin: str) -> None:
+def test_a_body_that_drips_is_cut_off_and_holds_nobody_up(api, admin):
     stop = threading.Event()
-    ended: list[bytes] = []
+    ended = []
 
-    def drip() -> None:
+    def drip():
         with socket.create_connection(("127.0.0.1", api.port), timeout=20) as connection:
             head = f"POST /backfills HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {admin}\r\n"
             connection.sendall(f"{head}Content-Length: 5000\r\n\r\n".encode())
@@ -263,7 +260,7 @@ def test_a_body_that_drips_is_cut_off_and_holds_nobody_up(api: Any, admin: str) 
         ["Content-Length: 5\x0b"],
     ],
 )
-def test_one_request_can_t_be_read_as_two(api: Any, admin: str, lines: list[str]) -> None:
+def test_one_request_can_t_be_read_as_two(api, admin, lines):
     smuggled = b"0\r\n\r\nGET /audit HTTP/1.1\r\nHost: localhost\r\n\r\n"
     key = f"Authorization: Bearer {admin}"
     head = "\r\n".join(["POST /backfills HTTP/1.1", "Host: localhost", "Connection: close", key, *lines])
@@ -274,7 +271,7 @@ def test_one_request_can_t_be_read_as_two(api: Any, admin: str, lines: list[str]
     assert status_of(answer) >= 400
 
 
-def test_a_header_can_t_bring_another_one_along(api: Any, admin: str) -> None:
+def test_a_header_can_t_bring_another_one_along(api, admin):
     evil = "a%0d%0aSet-Cookie:%20x=1%0d%0a%0d%0a<script>"
     admins = partial(raw, api, key=admin)
     answers = [
@@ -292,7 +289,7 @@ def test_a_header_can_t_bring_another_one_along(api: Any, admin: str) -> None:
         assert b"\r\n\r\n<script>" not in answer
 
 
-def test_many_headers_are_refused(api: Any) -> None:
+def test_many_headers_are_refused(api):
     many = raw(api, *(f"X-{number}: x" for number in range(200)))
     large = raw(api, *(f"X-{number}: {'x' * 1000}" for number in range(30)))
     assert (status_of(many), status_of(large)) == (431, 431)
@@ -315,7 +312,7 @@ def test_many_headers_are_refused(api: Any) -> None:
         b'{"parameters": {"a": {"type": "' + b"ARRAY<" * 700 + b'", "value": 1}}}',
     ],
 )
-def test_bodies_made_to_break_a_parser_are_refused(api: Any, admin: str, content: bytes) -> None:
+def test_bodies_made_to_break_a_parser_are_refused(api, admin, content):
     with api.client(admin) as client:
         for path in ("/backfills", "/backfills:plan"):
             response = client.post(path, content=content, headers={"Content-Type": "application/json"})
@@ -328,13 +325,13 @@ def test_bodies_made_to_break_a_parser_are_refused(api: Any, admin: str, content
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8080", "localhost.evil.example", "evil"])
 @pytest.mark.parametrize("path", ["/backfills", "/healthz", "/openapi.json", "/docs", "/nothing"])
-def test_a_name_that_was_pointed_here_is_refused(open_api: Any, host: str, path: str) -> None:
+def test_a_name_that_was_pointed_here_is_refused(open_api, host, path):
     with open_api.client() as client:
         answer = client.get(path, headers={"Host": host})
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
 
 
-def test_a_page_of_another_origin_changes_nothing(open_api: Any) -> None:
+def test_a_page_of_another_origin_changes_nothing(open_api):
     with open_api.client() as client:
         before = client.get("/backfills").json()
         for headers in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
@@ -347,7 +344,7 @@ def test_a_page_of_another_origin_changes_nothing(open_api: Any) -> None:
         assert client.get("/backfills").json() == before
 
 
-def test_a_forwarded_address_makes_nobody_local(open_api: Any) -> None:
+def test_a_forwarded_address_makes_nobody_local(open_api):
     with open_api.client() as client:
         answer = client.get("/backfills", headers={"X-Forwarded-For": "203.0.113.9"})
     assert answer.status_code == 403
@@ -357,7 +354,7 @@ def test_a_forwarded_address_makes_nobody_local(open_api: Any) -> None:
 
 
 @pytest.fixture
-def token_api(start_api: Callable[..., Any], issuer: Any) -> Iterator[Any]:
+def token_api(start_api, issuer):
     return start_api(
         REFEED_OIDC_ISSUER=issuer.url, REFEED_OIDC_AUDIENCE="refeed", REFEED_RATE_LIMIT_PER_MINUTE="0"
     )

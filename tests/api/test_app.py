@@ -3,7 +3,6 @@
 import errno
 import json
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -47,12 +46,12 @@ class NoLauncher(IdleLauncher):
 
 
 @pytest.fixture
-def launcher() -> NoLauncher:
+def launcher():
     return NoLauncher()
 
 
 @pytest.fixture
-def client(tmp_path: Path, launcher: NoLauncher) -> Iterator[httpx.Client]:
+def client(tmp_path, launcher):
     with serve_api(tmp_path, {"REFEED_MAX_BODY_BYTES": str(MAX_BODY_BYTES)}, launcher=launcher) as api:
         with api.client() as client:
             yield client
@@ -76,7 +75,7 @@ def assert_problem(response: httpx.Response, status: int, code: str) -> dict[str
     return problem
 
 
-def test_a_backfill_is_accepted_and_says_where_to_look(client: httpx.Client) -> None:
+def test_a_backfill_is_accepted_and_says_where_to_look(client):
     response = client.post("/backfills", json=body(description="why", labels={"ticket": "42"}))
     made = response.json()
     assert response.status_code == 202
@@ -91,7 +90,7 @@ def test_a_backfill_is_accepted_and_says_where_to_look(client: httpx.Client) -> 
 
 
 def test_a_create_that_the_home_s_disk_does_not_take_is_a_problem_with_the_reason(client, monkeypatch):
-    def write_bytes(*_: object) -> int:
+    def write_bytes(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as full:
@@ -101,7 +100,7 @@ def test_a_create_that_the_home_s_disk_does_not_take_is_a_problem_with_the_reaso
     assert "No space left on device" in response.json()["detail"]
 
 
-def test_every_violation_of_a_query_is_named_with_its_place(client: httpx.Client) -> None:
+def test_every_violation_of_a_query_is_named_with_its_place(client):
     response = client.post("/backfills", json=body(query="SELECT data,\n  nothing\nFROM other.table"))
     problem = assert_problem(response, 422, "query_refused")
     assert len(problem["errors"]) >= 2
@@ -139,7 +138,7 @@ def test_what_is_not_there_or_not_allowed_is_a_problem(client, method, path, sta
 
 
 def test_what_nobody_foresaw_is_a_problem_that_tells_nothing(client, monkeypatch):
-    def fail(*_: Any, **__: Any) -> None:
+    def fail(*_, **__):
         raise ZeroDivisionError("secret")
 
     monkeypatch.setattr(BackfillService, "get", fail)
@@ -149,7 +148,7 @@ def test_what_nobody_foresaw_is_a_problem_that_tells_nothing(client, monkeypatch
     assert "ZeroDivision" not in response.text
 
 
-def test_the_same_key_gives_the_same_backfill_and_another_body_is_refused(client: httpx.Client) -> None:
+def test_the_same_key_gives_the_same_backfill_and_another_body_is_refused(client):
     key = {"Idempotency-Key": "one"}
     first = client.post("/backfills", json=body(), headers=key)
     second = client.post("/backfills", json=body(), headers=key)
@@ -158,7 +157,7 @@ def test_the_same_key_gives_the_same_backfill_and_another_body_is_refused(client
     assert_problem(other, 422, "idempotency_key_reused")
 
 
-def test_a_launch_that_fails_is_told_by_the_backfill(client: httpx.Client, launcher: NoLauncher) -> None:
+def test_a_launch_that_fails_is_told_by_the_backfill(client, launcher):
     made = client.post("/backfills", json=body()).json()
     launcher.spark.set()
     wait_until(lambda: client.get(f"/jobs/{made['id']}").json()["state"] == "FAILED", "it fails")
@@ -166,7 +165,7 @@ def test_a_launch_that_fails_is_told_by_the_backfill(client: httpx.Client, launc
     assert error == {"code": "launch_failed", "message": f"{made['id']} is not launched in this test."}
 
 
-def test_it_is_ready_once_spark_is(client: httpx.Client, launcher: NoLauncher) -> None:
+def test_it_is_ready_once_spark_is(client, launcher):
     assert client.get("/healthz").json()["status"] == "ok"
     starting = client.get("/readyz")
     assert (starting.status_code, list(starting.json()["problems"])) == (503, ["spark"])
@@ -174,21 +173,21 @@ def test_it_is_ready_once_spark_is(client: httpx.Client, launcher: NoLauncher) -
     wait_until(lambda: client.get("/readyz").status_code == 200, "it is ready")
 
 
-def test_it_says_why_it_is_not_ready(launcher: NoLauncher, request: pytest.FixtureRequest) -> None:
+def test_it_says_why_it_is_not_ready(launcher, request):
     launcher.problem = JavaNotFoundError("There is no Java.")
-    client: httpx.Client = request.getfixturevalue("client")
+    client = request.getfixturevalue("client")
     wait_until(lambda: client.get("/readyz").json()["problems"] == {"spark": "There is no Java."}, "it says why")
 
 
-def test_a_plan_of_an_archive_that_is_not_there_is_a_problem(client: httpx.Client) -> None:
+def test_a_plan_of_an_archive_that_is_not_there_is_a_problem(client):
     assert_problem(client.post("/backfills:plan", json=body()), 502, "warehouse_error")
 
 
-def test_every_status_of_an_error_is_one_that_http_has() -> None:
+def test_every_status_of_an_error_is_one_that_http_has():
     assert all(400 <= status < 600 for status in STATUSES.values())
 
 
-def test_every_code_has_a_page_that_its_type_leads_to(client: httpx.Client) -> None:
+def test_every_code_has_a_page_that_its_type_leads_to(client):
     framework = {"not_found", "method_not_allowed", "http_error", "body_too_large"}
     jobs = {"driver_died", "driver_failed", "interrupted", "messages_failed", "query_stopped", "query_too_large"}
     updates = {f"update_{end}" for end in ("abandoned", "failed", "inconclusive", "refused", "unwanted")}

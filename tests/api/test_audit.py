@@ -2,7 +2,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
 
 from api.audit import AuditLine, AuditTrail
@@ -15,7 +14,7 @@ JOB = "/jobs/bf_00000000000000000000000000"
 
 
 @pytest.fixture(scope="module")
-def closed(start_api: Callable[..., Any]) -> Any:
+def closed(start_api):
     api = start_api(REFEED_RATE_LIMIT_PER_MINUTE="20")
     api.make_key(ADMIN, name="first")
     return api
@@ -38,7 +37,7 @@ def test_a_refused_call_is_kept_whatever_its_path_has(start_api, make_postgresql
     ]
 
 
-def test_refused_calls_are_kept_with_who_and_why(closed: Any) -> None:
+def test_refused_calls_are_kept_with_who_and_why(closed):
     with closed.client() as nobody:
         assert lines_of(closed, lambda: nobody.get("/backfills")) == [
             (
@@ -66,7 +65,7 @@ def test_refused_calls_are_kept_with_who_and_why(closed: Any) -> None:
     assert line[4] == f"401 unauthenticated: {prefix} came with a wrong secret"
 
 
-def test_changes_are_kept_and_reads_are_not(closed: Any) -> None:
+def test_changes_are_kept_and_reads_are_not(closed):
     day = {"type": "DATE", "value": time.strftime("%Y-%m-%d", time.gmtime(time.time() - 86_400))}
     body = {
         "query": "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE = @day",
@@ -85,7 +84,7 @@ def test_changes_are_kept_and_reads_are_not(closed: Any) -> None:
         assert lines_of(closed, lambda: client.post("/backfills", json={})) == []
 
 
-def test_no_secret_query_or_body_is_ever_kept(closed: Any) -> None:
+def test_no_secret_query_or_body_is_ever_kept(closed):
     secrets = ["s3cr3t-token", "s3cr3t-query", "s3cr3t-body"]
     with closed.client(secrets[0]) as client:
         client.post(f"/backfills?key={secrets[1]}", json={"query": secrets[2]})
@@ -95,7 +94,7 @@ def test_no_secret_query_or_body_is_ever_kept(closed: Any) -> None:
     assert not [secret for secret in secrets if secret in kept]
 
 
-def test_calls_that_came_too_often_are_summed_up(closed: Any) -> None:
+def test_calls_that_came_too_often_are_summed_up(closed):
     with closed.client(closed.make_key(READ, name="hasty")) as client:
         statuses = [client.get("/backfills").status_code for _ in range(40)]
     refused = statuses.count(429)
@@ -112,7 +111,7 @@ def test_calls_that_came_too_often_are_summed_up(closed: Any) -> None:
     assert all("429 rate_limited" in (entry.why or "") for entry in lines)
 
 
-def test_the_log_is_read_in_pages_by_admins(closed: Any) -> None:
+def test_the_log_is_read_in_pages_by_admins(closed):
     with closed.client() as nobody:
         for _ in range(3):
             nobody.get("/backfills")
@@ -127,7 +126,7 @@ def test_the_log_is_read_in_pages_by_admins(closed: Any) -> None:
     assert (wrong.status_code, wrong.json()["errors"][0]["code"]) == (422, "page_token_invalid")
 
 
-def test_what_was_counted_is_written_at_the_end(store: JobStore) -> None:
+def test_what_was_counted_is_written_at_the_end(store):
     trail = AuditTrail(store)
     line = AuditLine("key:ci", "listBackfills", "", "refused", "429 rate_limited")
     for _ in range(7):
@@ -140,7 +139,7 @@ def test_a_store_that_is_away_for_a_while_ends_no_counting(store, monkeypatch):
     monkeypatch.setattr("api.audit._COUNT_SECONDS", 0.01)
     append, failed = store.append_audit, []
 
-    def fail_once(*fields: Any) -> None:
+    def fail_once(*fields):
         if not failed:
             failed.append(fields)
             raise StoreUnavailableError
@@ -156,21 +155,21 @@ def test_a_store_that_is_away_for_a_while_ends_no_counting(store, monkeypatch):
     assert [entry.why for entry in store.list_audit(10)] == ["1 times: 429 rate_limited"]
 
 
-def test_a_fault_in_the_middle_of_a_change_is_kept(closed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any, **__: Any) -> None:
+def test_a_fault_in_the_middle_of_a_change_is_kept(closed, monkeypatch):
+    def fail(*_, **__):
         raise ZeroDivisionError("secret")
 
     monkeypatch.setattr("backfill.steer.service.BackfillService.cancel", fail)
     with closed.client(closed.make_key(RUN, name="unlucky")) as client:
-        response: list[httpx.Response] = []
+        response = []
         lines = lines_of(closed, lambda: response.append(client.post(f"{JOB}:cancel")))
     assert response[0].status_code == 500
     assert [line[:4] for line in lines] == [("key:unlucky", "cancelJob", f"{JOB}:cancel", "failed")]
     assert "secret" not in (lines[0][4] or "")
 
 
-def test_a_log_that_can_t_be_written_changes_no_answer(closed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any) -> None:
+def test_a_log_that_can_t_be_written_changes_no_answer(closed, monkeypatch):
+    def fail(*_):
         raise StoreUnavailableError
 
     monkeypatch.setattr(JobStore, "append_audit", fail)

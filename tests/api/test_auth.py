@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,7 @@ JOB = "/jobs/bf_00000000000000000000000000"
 
 
 @pytest.fixture(scope="module")
-def closed(start_api: Callable[..., Any]) -> Any:
+def closed(start_api):
     """An API that has a key."""
     api = start_api()
     api.make_key(ADMIN, name="first")
@@ -30,7 +29,7 @@ def assert_refused(response: httpx.Response, status: int, code: str) -> dict[str
     return problem
 
 
-def test_without_keys_this_machine_may_do_everything(start_api: Callable[..., Any]) -> None:
+def test_without_keys_this_machine_may_do_everything(start_api):
     api = start_api()
     with api.client() as client:
         assert client.get("/backfills").status_code == 200
@@ -52,7 +51,7 @@ def test_a_page_that_calls_again_and_again_is_slowed_down_and_this_machine_is_no
     assert len(api.audit()) < 10
 
 
-def test_a_key_whose_topics_are_listed_publishes_nowhere_else(closed: Any) -> None:
+def test_a_key_whose_topics_are_listed_publishes_nowhere_else(closed):
     day = {"type": "DATE", "value": "2026-01-01"}
     body = {"query": "SELECT * FROM backup.messages WHERE _PARTITIONDATE = @day", "parameters": {"day": day}}
     key = closed.make_key(RUN, PLAN, name="shop", topics=["shop-*"])
@@ -62,7 +61,7 @@ def test_a_key_whose_topics_are_listed_publishes_nowhere_else(closed: Any) -> No
             assert "payments" in problem["detail"]
 
 
-def test_a_key_that_ended_opens_nothing(closed: Any) -> None:
+def test_a_key_that_ended_opens_nothing(closed):
     token = closed.make_key(ADMIN, name="old")
     key = closed.store.find_key(token.split("_")[1])
     with closed.client(token) as client:
@@ -73,19 +72,19 @@ def test_a_key_that_ended_opens_nothing(closed: Any) -> None:
     assert refused.headers["www-authenticate"] == 'Bearer realm="refeed", error="invalid_token"'
 
 
-def test_what_shows_nothing_of_anybody_is_answered_to_everybody(closed: Any) -> None:
+def test_what_shows_nothing_of_anybody_is_answered_to_everybody(closed):
     with closed.client() as client:
         for path in ("/healthz", "/openapi.json", "/docs", "/problems/unauthenticated"):
             assert client.get(path).status_code == 200, path
 
 
-def test_the_caller_is_checked_before_the_body_is_looked_at(closed: Any) -> None:
+def test_the_caller_is_checked_before_the_body_is_looked_at(closed):
     with closed.client() as client:
         for content in (b"{", b"x" * 10_000_000):
             assert_refused(client.post("/backfills", content=content), 401, "unauthenticated")
 
 
-def test_each_key_has_its_own_rate(start_api: Callable[..., Any]) -> None:
+def test_each_key_has_its_own_rate(start_api):
     api = start_api(REFEED_RATE_LIMIT_PER_MINUTE="5")
     hasty, calm = (api.make_key(READ, name=name) for name in ("hasty", "calm"))
     with api.client(hasty) as client:
@@ -106,7 +105,7 @@ def test_each_key_has_its_own_rate(start_api: Callable[..., Any]) -> None:
         assert client.get("/backfills").status_code == 200
 
 
-def test_tokens_of_the_issuer_count_where_there_is_one(start_api: Callable[..., Any], issuer: Any) -> None:
+def test_tokens_of_the_issuer_count_where_there_is_one(start_api, issuer):
     api = start_api(
         REFEED_OIDC_ISSUER=issuer.url,
         REFEED_OIDC_AUDIENCE="refeed",
@@ -125,7 +124,7 @@ def test_tokens_of_the_issuer_count_where_there_is_one(start_api: Callable[..., 
         assert client.get("/backfills").status_code == 200
 
 
-def test_an_issuer_that_is_away_is_said_and_keys_still_count(start_api: Callable[..., Any], issuer: Any) -> None:
+def test_an_issuer_that_is_away_is_said_and_keys_still_count(start_api, issuer):
     issuer.status = 500
     api = start_api(REFEED_OIDC_ISSUER=issuer.url, REFEED_OIDC_AUDIENCE="refeed")
     with api.client(issuer.token()) as client:
@@ -152,7 +151,7 @@ def test_an_issuer_that_is_away_is_said_and_keys_still_count(start_api: Callable
         ({}, set()),
     ],
 )
-def test_scopes_come_from_claims(claims: dict[str, Any], scopes: set[str]) -> None:
+def test_scopes_come_from_claims(claims, scopes):
     grants = parse_grants(
         "groups=ops:backfills.read,backfills.run; hd=shop.example:backfills.read;"
         "email=ann@shop.example:backfills.admin"
@@ -162,7 +161,7 @@ def test_scopes_come_from_claims(claims: dict[str, Any], scopes: set[str]) -> No
     assert principal.name == ("user:ann@shop.example" if ADMIN in scopes else "user:7")
 
 
-def test_nobody_is_a_principal_where_nothing_admitted_them() -> None:
+def test_nobody_is_a_principal_where_nothing_admitted_them():
     with pytest.raises(UnauthenticatedError):
         current_principal(Request({"type": "http", "path": "/backfills", "headers": []}))
 
@@ -177,12 +176,12 @@ def test_nobody_is_a_principal_where_nothing_admitted_them() -> None:
         (None, "unknown"),
     ],
 )
-def test_neighbours_in_one_network_are_one_address(client: Any, address: str) -> None:
+def test_neighbours_in_one_network_are_one_address(client, address):
     assert address_of({"type": "http", "client": client}) == address
 
 
 @pytest.fixture
-def watched(closed: Any, request_body: dict[str, Any]) -> str:
+def watched(closed, request_body):
     """The path of a backfill that waits to be resumed."""
     with closed.client(closed.make_key(ADMIN, name="maker")) as client:
         made = client.post("/backfills", json={**request_body, "start_paused": True, "allow_overlap": True})
@@ -191,7 +190,7 @@ def watched(closed: Any, request_body: dict[str, Any]) -> str:
 
 
 @pytest.fixture
-def request_body() -> dict[str, Any]:
+def request_body():
     start = {"type": "TIMESTAMP", "value": datetime.now(UTC).isoformat()}
     query = "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONTIME >= @from"
     return {"query": query, "parameters": {"from": start}, "topic": "replay"}
@@ -220,10 +219,10 @@ def test_a_key_that_expires_follows_a_log_no_further(closed, watched, monkeypatc
 
 def test_an_open_stream_is_checked_now_and_then_and_outlasts_an_issuer_that_is_away(monkeypatch):
     ann = Principal("user:ann", frozenset({READ}))
-    answers: list[Exception] = [IdentityUnavailableError()]
-    asked: list[float] = []
+    answers = [IdentityUnavailableError()]
+    asked = []
 
-    def recheck() -> Principal:
+    def recheck():
         asked.append(now[0])
         if answers:
             raise answers.pop(0)

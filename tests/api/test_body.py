@@ -2,7 +2,6 @@
 
 import socket
 import time
-from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -16,10 +15,10 @@ _MANIFEST: Final = b"kind: Schedule\nname: merges\ncron: 15 0 * * *\njob: {kind:
 
 
 @pytest.fixture
-def send_part(api: Any) -> Callable[..., None]:
+def send_part(api):
     """Return what sends a request's head and a part of its body, leaves, and returns when the API has noticed."""
 
-    def send(line: str, part: bytes, *, whole_bytes: int) -> None:
+    def send(line, part, *, whole_bytes):
         head = f"{line} HTTP/1.1\r\nHost: 127.0.0.1:{api.port}\r\nContent-Type: application/json\r\n"
         with socket.create_connection(("127.0.0.1", api.port), timeout=10) as connection:
             connection.sendall(f"{head}Content-Length: {whole_bytes}\r\n\r\n".encode() + part)

@@ -1,7 +1,5 @@
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
@@ -16,11 +14,11 @@ _SECONDS = 20.0
 
 
 @pytest.fixture
-def slow_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+def slow_plans(monkeypatch):
     """Plans and look-ups that take until the event is set."""
     release = threading.Event()
 
-    def wait(*_: Any, **__: Any) -> Any:
+    def wait(*_, **__):
         assert release.wait(_SECONDS), "nobody let the plan end"
         raise ServiceBusyError
 
@@ -51,7 +49,7 @@ def test_forty_slow_plans_leave_health_cancel_and_lists_to_the_others(api, slow_
     assert meanwhile == {"health": 200, "list": 200, "cancel": 404}
 
 
-def test_a_call_that_ended_or_failed_leaves_its_place_to_the_next() -> None:
+def test_a_call_that_ended_or_failed_leaves_its_place_to_the_next():
     slow = Bulkhead(1)
     for _ in range(3):
         with pytest.raises(ZeroDivisionError), slow:

@@ -2,7 +2,6 @@
 
 import select
 import socket
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ _PATHS: Final = ("/messages?topic=orders", "/messages/m1/data?topic=orders")
 
 
 @pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Any:
+def api(start_api):
     api = start_api()
     fill_archive(api.home, {"orders": 7})
     return api
@@ -34,7 +33,7 @@ def _ask(api: Any, path: str) -> socket.socket:
 
 @pytest.mark.usefixtures("own_spares")
 @pytest.mark.parametrize("path", _PATHS)
-def test_callers_who_leave_end_their_queries_and_give_their_places_back(api: Any, path: str) -> None:
+def test_callers_who_leave_end_their_queries_and_give_their_places_back(api, path):
     # It takes the process that was there before, which is no child of this one.
     assert _get_status(api, path) == 200
     with ExitStack() as stack, hold_query_processes() as held:

@@ -1,22 +1,20 @@
 """Topics and streams in the terminal against the API as it is served: each number is the archive's own."""
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from connectors.lake.archive import LakeArchive
 from model.principal import MESSAGES, PLAN, READ, RUN
 from streams.status import StatusFile
-from tests.api.terminal import Refeed, refeed
+from tests.api.terminal import refeed
 from tests.archive import fill_archive, messages, write_commits
 
 __all__ = ["refeed"]
 
 
 @pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Any:
+def api(start_api):
     api = start_api()
     fill_archive(api.home, {"orders": 7, "members": 2})
     return api
@@ -36,7 +34,7 @@ def test_topics_have_the_archive_s_numbers(client, refeed):
 
 
 @pytest.mark.parametrize(("step", "buckets"), [("minute", 60), ("hour", 24), ("day", 30)])
-def test_a_topic_has_each_of_its_messages_in_one_step(refeed: Refeed, step: str, buckets: int) -> None:
+def test_a_topic_has_each_of_its_messages_in_one_step(refeed, step, buckets):
     code, text, _ = refeed("histogram", "orders", "--step", step)
     assert (code, f"by {step}: 7 archived messages" in text) == (0, True)
     found = json.loads(refeed("histogram", "orders", "--step", step, "--json")[1])
@@ -44,13 +42,13 @@ def test_a_topic_has_each_of_its_messages_in_one_step(refeed: Refeed, step: str,
     assert len(found["buckets"]) in (buckets, buckets + 1)
 
 
-def test_a_step_of_minutes_is_bounded_like_every_other(refeed: Refeed) -> None:
+def test_a_step_of_minutes_is_bounded_like_every_other(refeed):
     code, _, said = refeed("histogram", "orders", "--step", "minute", "--from", "8d")
     assert code == 4
     assert "10,000 are allowed" in said
 
 
-def test_streams_show_what_the_stream_wrote(api: Any, refeed: Refeed) -> None:
+def test_streams_show_what_the_stream_wrote(api, refeed):
     path = api.home / "streams" / "backup" / "status.json"
     path.parent.mkdir(parents=True)
     # Drained: one that runs would have to report again while this looks.
@@ -88,7 +86,7 @@ def test_messages_that_are_asked_for_wrongly_are_refused(client, refeed):
         assert client.get("/messages", params=params).status_code == 422, params
 
 
-def test_reading_messages_needs_a_scope_of_its_own_and_the_topic(start_api: Callable[..., Any]) -> None:
+def test_reading_messages_needs_a_scope_of_its_own_and_the_topic(start_api):
     closed = start_api()
     # Before the archive is: who may not read learns nothing of it.
     every = closed.make_key(READ, PLAN, RUN, name="every")
@@ -106,7 +104,7 @@ def test_reading_messages_needs_a_scope_of_its_own_and_the_topic(start_api: Call
         assert client.get("/topics").status_code == 403
 
 
-def test_a_payload_is_found_by_its_text_and_downloaded_bit_for_bit(start_api: Callable[..., Any]) -> None:
+def test_a_payload_is_found_by_its_text_and_downloaded_bit_for_bit(start_api):
     own = start_api()
     fill_archive(own.home, {"orders": 3})
     exact = b'{"id": 9007199254740993, "n": 1.10}\n'

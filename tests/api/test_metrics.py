@@ -1,9 +1,5 @@
 """Figures for Prometheus: of this process's answers, and of the jobs that the store holds."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.metrics import Metrics
@@ -26,7 +22,7 @@ def parse(text: str) -> Figures:
     }
 
 
-def test_anybody_may_see_figures_and_they_name_nobody(start_api: Callable[..., Any]) -> None:
+def test_anybody_may_see_figures_and_they_name_nobody(start_api):
     api = start_api()
     api.make_key(ADMIN, name="ann")
     job_id = api.store.insert(
@@ -49,7 +45,7 @@ def test_anybody_may_see_figures_and_they_name_nobody(start_api: Callable[..., A
     assert "key:ann" not in answer.text
 
 
-def test_jobs_are_counted_by_kind_and_state_and_not_with_every_call(tmp_path: Path) -> None:
+def test_jobs_are_counted_by_kind_and_state_and_not_with_every_call(tmp_path):
     store = open_store(f"sqlite:///{tmp_path / 'jobs.db'}")
     for state in (JobState.PENDING, JobState.PAUSED, JobState.PAUSED):
         store.insert(new_job_id("bf"), "backfill", {}, actor="ann", state=state)
@@ -64,7 +60,7 @@ def test_jobs_are_counted_by_kind_and_state_and_not_with_every_call(tmp_path: Pa
     store.close()
 
 
-def test_the_newest_failure_of_each_kind_has_its_time_until_it_is_tried_again(tmp_path: Path) -> None:
+def test_the_newest_failure_of_each_kind_has_its_time_until_it_is_tried_again(tmp_path):
     store = open_store(f"sqlite:///{tmp_path / 'jobs.db'}")
     store.insert(new_job_id("mg"), "merge", {}, actor="ann")
     times = []
@@ -73,7 +69,7 @@ def test_the_newest_failure_of_each_kind_has_its_time_until_it_is_tried_again(tm
         failed = store.move(job.id, JobState.FAILED, actor="refeed", error=FaultRecord("x", "X."))
         times.append(failed.finished_at)
 
-    def newest() -> dict[tuple[str, ...], float]:
+    def newest():
         figures = parse(Metrics(lambda: store, list).render())
         return {key: value for key, value in figures.items() if key[0].startswith("refeed_job_last_failure")}
 

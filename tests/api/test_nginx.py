@@ -1,9 +1,8 @@
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -62,7 +61,7 @@ def nginx(folder: Path, location: str) -> Iterator[str]:
     ],
     ids=["bare", "as docs/security.md has it", "x-real-ip", "x-forwarded-for"],
 )
-def test_behind_nginx_a_service_without_a_key_answers_nobody(api: Any, tmp_path: Path, extra: str) -> None:
+def test_behind_nginx_a_service_without_a_key_answers_nobody(api, tmp_path, extra):
     with nginx(tmp_path, f"proxy_pass {api.url}; {extra}") as url:
         answers = [
             httpx.get(f"{url}{path}", timeout=_SECONDS) for path in ("/backfills", "/topics", "/audit", "/healthz")
@@ -71,7 +70,7 @@ def test_behind_nginx_a_service_without_a_key_answers_nobody(api: Any, tmp_path:
     assert "refeed key create" in answers[0].json()["detail"]
 
 
-def test_behind_nginx_a_key_is_let_through_and_nobody_else(start_api: Callable[..., Any], tmp_path: Path) -> None:
+def test_behind_nginx_a_key_is_let_through_and_nobody_else(start_api, tmp_path):
     api = start_api()
     key = api.make_key("backfills.read")
     with nginx(tmp_path, f"proxy_pass {api.url};") as url:

@@ -4,10 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -50,7 +48,7 @@ print(job.state)
 
 
 @pytest.fixture(scope="module")
-def document(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def document(tmp_path_factory):
     place = tmp_path_factory.mktemp("document") / "openapi.json"
     place.write_text(json.dumps(openapi_document()))
     return place
@@ -61,14 +59,12 @@ def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
 
 
-def test_the_document_breaks_no_rule_of_redocly_s(document: Path) -> None:
+def test_the_document_breaks_no_rule_of_redocly_s(document):
     done = run("node", install_packages() / "openapi.js", document)
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
-def test_a_generated_client_plans_creates_follows_and_cancels(
-    document: Path, start_api: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_generated_client_plans_creates_follows_and_cancels(document, start_api, tmp_path):
     packages = install(GENERATOR)
     (tmp_path / "configuration.yaml").write_text(CONFIGURATION)
     client = tmp_path / "refeed_api"

@@ -3,7 +3,6 @@
 import base64
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import httpx
 import pytest
@@ -17,7 +16,7 @@ __all__ = ["api"]
 NOBODY = "bf_00000000000000000000000000"
 
 
-def test_a_plan_says_what_would_be_done_and_is_quoted_by_a_create(client: httpx.Client) -> None:
+def test_a_plan_says_what_would_be_done_and_is_quoted_by_a_create(client):
     asked = body()
     planned = client.post("/backfills:plan", json=asked)
     plan = planned.json()
@@ -33,7 +32,7 @@ def test_a_plan_says_what_would_be_done_and_is_quoted_by_a_create(client: httpx.
     assert_problem(client.post("/backfills", json={**asked, "plan_id": "pl_x"}), 409, "plan_expired")
 
 
-def test_a_plan_with_originals_is_audited_with_topic_and_window(api: Any, client: httpx.Client) -> None:
+def test_a_plan_with_originals_is_audited_with_topic_and_window(api, client):
     before = len(api.audit())
     plan = client.post("/backfills:plan", params={"originals": "true"}, json=body()).json()
     comparison = plan["samples"][0]["comparison"]
@@ -47,7 +46,7 @@ def test_a_plan_with_originals_is_audited_with_topic_and_window(api: Any, client
     assert without["samples"][0]["comparison"] is None
 
 
-def test_a_create_that_only_validates_answers_the_plan(client: httpx.Client) -> None:
+def test_a_create_that_only_validates_answers_the_plan(client):
     asked = body()
     response = client.post("/backfills", params={"validate_only": "true"}, json=asked)
     assert (response.status_code, response.json()["rows"]) == (200, 30)
@@ -55,7 +54,7 @@ def test_a_create_that_only_validates_answers_the_plan(client: httpx.Client) -> 
     assert client.get("/backfills", params={"topic": asked["topic"]}).json()["backfills"] == []
 
 
-def test_every_option_is_shown_as_it_was_asked_for(client: httpx.Client) -> None:
+def test_every_option_is_shown_as_it_was_asked_for(client):
     options = {
         "rate_limit_messages_per_second": 12.5,
         "max_rows": 100,
@@ -73,7 +72,7 @@ def test_every_option_is_shown_as_it_was_asked_for(client: httpx.Client) -> None
     assert made["approval"] == {"required": False, "above_rows": 29, "rows": None, "by": None, "at": None}
 
 
-def test_options_out_of_bounds_are_refused_together(client: httpx.Client) -> None:
+def test_options_out_of_bounds_are_refused_together(client):
     wrong = body(max_rows=0, attributes={"goog": "x"}, rate_limit_messages_per_second=-1, ordering="sorted")
     problem = assert_problem(client.post("/backfills", json=wrong), 422, "request_invalid")
     assert [error["pointer"] for error in problem["errors"]] == ["/ordering"]
@@ -86,7 +85,7 @@ def test_options_out_of_bounds_are_refused_together(client: httpx.Client) -> Non
     }
 
 
-def test_a_field_that_is_unknown_or_no_object_is_refused_by_name(client: httpx.Client) -> None:
+def test_a_field_that_is_unknown_or_no_object_is_refused_by_name(client):
     wrong = body(max_failed="1", max_rowz=1, yield_to=[])
     problem = assert_problem(client.post("/backfills", json=wrong), 422, "request_invalid")
     assert {(error["code"], error["pointer"], error["message"]) for error in problem["errors"]} == {
@@ -96,7 +95,7 @@ def test_a_field_that_is_unknown_or_no_object_is_refused_by_name(client: httpx.C
     }
 
 
-def test_lists_are_filtered_ordered_and_paged(client: httpx.Client) -> None:
+def test_lists_are_filtered_ordered_and_paged(client):
     ids = [paused(client, labels={"batch": "lists", "n": str(n)})["id"] for n in range(3)]
     mine = {"label": "batch:lists", "page_size": 2}
     first = client.get("/backfills", params=mine).json()
@@ -144,7 +143,7 @@ def test_a_parameter_of_a_list_that_is_wrong_is_named(client, path, params, poin
 @pytest.mark.parametrize(
     "path", sorted(path for path, methods in openapi_document()["paths"].items() if "get" in methods)
 )
-def test_a_parameter_that_an_operation_lacks_is_refused(client: httpx.Client, path: str) -> None:
+def test_a_parameter_that_an_operation_lacks_is_refused(client, path):
     answer = client.get(re.sub(r"\{[a-z_]+\}", "x", path), params={"page_sise": "5"})
     if path in {"/", "/healthz", "/readyz", "/metrics"}:
         assert answer.status_code == 200, "probes and scrapers may send what they like"
@@ -155,14 +154,14 @@ def test_a_parameter_that_an_operation_lacks_is_refused(client: httpx.Client, pa
         }
 
 
-def test_a_mistyped_parameter_of_a_create_creates_nothing(client: httpx.Client) -> None:
+def test_a_mistyped_parameter_of_a_create_creates_nothing(client):
     before = client.get("/jobs").json()["jobs"]
     answer = client.post("/backfills", params={"validate_onyl": "true"}, json=body())
     assert_problem(answer, 422, "request_invalid")
     assert client.get("/jobs").json()["jobs"] == before
 
 
-def test_a_change_is_made_once_and_only_to_what_was_read(client: httpx.Client) -> None:
+def test_a_change_is_made_once_and_only_to_what_was_read(client):
     made = paused(client)
     path = f"/jobs/{made['id']}"
     changes = {"rate_limit_messages_per_second": 7, "description": "slower", "labels": {"a": "b"}}
@@ -188,7 +187,7 @@ def test_a_change_is_made_once_and_only_to_what_was_read(client: httpx.Client) -
     assert_problem(client.patch(path, json={"labels": {"A": ""}}), 422, "request_invalid")
 
 
-def test_pause_resume_and_cancel_say_what_still_goes_out_and_that_it_has_ended(client: httpx.Client) -> None:
+def test_pause_resume_and_cancel_say_what_still_goes_out_and_that_it_has_ended(client):
     made = paused(client)
     path = f"/jobs/{made['id']}"
     assert made["in_flight_at_most"] == 0
@@ -206,7 +205,7 @@ def test_pause_resume_and_cancel_say_what_still_goes_out_and_that_it_has_ended(c
     assert "does not wait for an approval" in problem["detail"]
 
 
-def test_a_retry_says_what_it_sends(client: httpx.Client, api: Any) -> None:
+def test_a_retry_says_what_it_sends(client, api):
     made = paused(client)
     path = f"/jobs/{made['id']}"
     assert_problem(client.post(f"{path}:retry"), 409, "job_state_conflict")
@@ -219,14 +218,14 @@ def test_a_retry_says_what_it_sends(client: httpx.Client, api: Any) -> None:
     assert (retried.status_code, retried.json()["state"]) == (200, "PENDING")
 
 
-def test_topics_tell_what_there_is_to_replay(client: httpx.Client) -> None:
+def test_topics_tell_what_there_is_to_replay(client):
     topics = {topic["topic"]: topic for topic in client.get("/topics").json()["topics"]}
     assert (topics["orders"]["messages"], topics["orders"]["is_attached"]) == (30, False)
     assert topics["orders"]["freshness_seconds"] >= 0
     assert client.get("/streams").json() == {"streams": []}
 
 
-def test_a_histogram_tells_when_messages_came_in(client: httpx.Client) -> None:
+def test_a_histogram_tells_when_messages_came_in(client):
     hours = client.get("/topics/orders/histogram").json()
     assert (hours["messages"], hours["step"]) == (30, "hour")
     assert 24 <= len(hours["buckets"]) <= 25
@@ -238,7 +237,7 @@ def test_a_histogram_tells_when_messages_came_in(client: httpx.Client) -> None:
     assert client.get("/topics/orders/histogram", params=past).json()["messages"] == 0
 
 
-def test_a_histogram_of_an_unknown_topic_is_no_row_of_zeros(api: Any, client: httpx.Client) -> None:
+def test_a_histogram_of_an_unknown_topic_is_no_row_of_zeros(api, client):
     api.pubsub.create_topic("silent")
     assert client.get("/topics/silent/histogram").json()["messages"] == 0
     problem = assert_problem(client.get("/topics/silnt/histogram"), 404, "topic_unknown")
@@ -262,7 +261,7 @@ def test_a_histogram_of_an_unknown_topic_is_no_row_of_zeros(api: Any, client: ht
         {"to": "9999-12-31T23:59:59-14:00", "from": "2026-01-01T00:00:00Z"},
     ],
 )
-def test_a_histogram_of_no_window_is_refused(client: httpx.Client, params: dict[str, str]) -> None:
+def test_a_histogram_of_no_window_is_refused(client, params):
     assert_problem(client.get("/topics/orders/histogram", params=params), 422, "request_invalid")
 
 
@@ -276,7 +275,7 @@ def test_a_page_token_of_brackets_within_brackets_is_no_fault_of_the_service(cli
 
 
 @pytest.mark.parametrize("path", ["/backfills?since=", "/jobs?since=", "/dead-letters?from="])
-def test_a_list_since_before_the_calendar_is_the_whole_list(client: httpx.Client, path: str) -> None:
+def test_a_list_since_before_the_calendar_is_the_whole_list(client, path):
     before = client.get(f"{path}0001-01-01T00:00:00%2B14:00")
     first = client.get(f"{path}0001-01-01T00:00:00Z")
     assert (before.status_code, _listed(before)) == (200, _listed(first))
@@ -289,7 +288,7 @@ def _listed(answer: httpx.Response) -> set[str]:
     return {str(item.get("id", item)) for item in items}
 
 
-def test_a_histogram_of_no_topic_is_refused(client: httpx.Client) -> None:
+def test_a_histogram_of_no_topic_is_refused(client):
     assert_problem(client.get("/topics/1/histogram"), 422, "name_invalid")
 
 
@@ -301,7 +300,7 @@ def test_a_histogram_of_no_topic_is_refused(client: httpx.Client) -> None:
         ("PATCH", ""),
     ],
 )
-def test_what_is_not_there_is_a_problem_on_every_route(client: httpx.Client, method: str, suffix: str) -> None:
+def test_what_is_not_there_is_a_problem_on_every_route(client, method, suffix):
     content = {"json": {}} if method == "PATCH" else {}
     for job_id in (NOBODY, "nonsense", "bf_%00", "xx_00000000000000000000000000"):
         problem = assert_problem(
@@ -311,12 +310,12 @@ def test_what_is_not_there_is_a_problem_on_every_route(client: httpx.Client, met
 
 
 @pytest.mark.parametrize("part", ["", "/slices", "/rates", "/missing", "/dead-letters", "/dead-letters/reasons"])
-def test_a_part_of_what_is_not_there_is_a_problem(client: httpx.Client, part: str) -> None:
+def test_a_part_of_what_is_not_there_is_a_problem(client, part):
     for backfill_id in (NOBODY, "nonsense", "bf_%00"):
         assert_problem(client.get(f"/backfills/{backfill_id}{part}"), 404, "job_not_found")
 
 
-def test_a_body_without_its_content_type_is_told_what_is_missing(client: httpx.Client) -> None:
+def test_a_body_without_its_content_type_is_told_what_is_missing(client):
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     problem = assert_problem(client.post("/backfills", content=b"{}", headers=form), 422, "request_invalid")
     assert problem["detail"] == "The body must be a JSON object, sent with Content-Type: application/json."

@@ -1,6 +1,5 @@
 """Topics attached and detached over HTTP, planned first and bound to the plan."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -13,23 +12,22 @@ from tests.api.backfills import assert_problem
 
 
 @pytest.fixture
-def client(api: Any) -> Iterator[httpx.Client]:
+def client(api):
     with api.client(api.make_key(STREAMS_OPERATE, name="operator")) as client:
         yield client
 
 
 @pytest.fixture(autouse=True)
-def detached(api: Any) -> None:
+def detached(api):
     for found in api.pubsub.list_subscriptions():
         api.pubsub.delete_subscription(found.id)
 
 
 def subscriptions_of(api: Any, topic: str) -> list[SubscriptionInfo]:
-    found: list[SubscriptionInfo] = api.pubsub.list_subscriptions(topic)
-    return found
+    return api.pubsub.list_subscriptions(topic)
 
 
-def test_a_dry_run_says_what_is_created_and_creates_nothing(api: Any, client: httpx.Client) -> None:
+def test_a_dry_run_says_what_is_created_and_creates_nothing(api, client):
     found = client.post("/topics/orders:attach", json={"dry_run": True, "exactly_once": True}).json()
     assert found["subscription"] == backup_subscription_id("orders")
     assert (found["was_attached"], found["is_attached"], found["creates_topic"]) == (False, False, False)
@@ -38,7 +36,7 @@ def test_a_dry_run_says_what_is_created_and_creates_nothing(api: Any, client: ht
     assert subscriptions_of(api, "orders") == []
 
 
-def test_a_topic_is_attached_as_planned_and_twice_is_once(api: Any, client: httpx.Client) -> None:
+def test_a_topic_is_attached_as_planned_and_twice_is_once(api, client):
     plan = client.post("/topics/orders:attach", json={"dry_run": True}).json()["plan"]
     made = client.post("/topics/orders:attach", json={"plan": plan}).json()
     assert (made["was_attached"], made["is_attached"], made["differences"]) == (False, True, [])
@@ -56,7 +54,7 @@ def test_a_topic_is_attached_as_planned_and_twice_is_once(api: Any, client: http
     assert ("key:operator", "attachTopic", "/topics/orders:attach", "done") in lines
 
 
-def test_settings_that_differ_are_named_and_changed_on_request_alone(api: Any, client: httpx.Client) -> None:
+def test_settings_that_differ_are_named_and_changed_on_request_alone(api, client):
     filter_text = _attach(api, client).filter
     api.pubsub.delete_subscription(backup_subscription_id("orders"))
     api.pubsub.create_subscription(
@@ -74,7 +72,7 @@ def _attach(api: Any, client: httpx.Client) -> SubscriptionInfo:
     return subscriptions_of(api, "orders")[0]
 
 
-def test_another_deployment_s_subscription_is_refused_by_the_dry_run_too(api: Any, client: httpx.Client) -> None:
+def test_another_deployment_s_subscription_is_refused_by_the_dry_run_too(api, client):
     api.pubsub.create_subscription(
         backup_subscription_id("orders"), "orders", message_filter='NOT attributes.refeed_replay = "other"'
     )
@@ -82,7 +80,7 @@ def test_another_deployment_s_subscription_is_refused_by_the_dry_run_too(api: An
         assert_problem(client.post("/topics/orders:attach", json=body), 409, "subscription_mismatch")
 
 
-def test_a_missing_topic_is_created_by_a_local_server(api: Any, client: httpx.Client) -> None:
+def test_a_missing_topic_is_created_by_a_local_server(api, client):
     found = client.post("/topics/fresh:attach", json={"dry_run": True}).json()
     assert (found["creates_topic"], api.pubsub.topic_exists("fresh")) == (True, False)
     assert client.post("/topics/fresh:attach", json={"plan": found["plan"]}).json()["is_attached"] is True
@@ -90,7 +88,7 @@ def test_a_missing_topic_is_created_by_a_local_server(api: Any, client: httpx.Cl
     api.pubsub.delete_topic("fresh")
 
 
-def test_a_detach_says_what_waits_and_loses_it(api: Any, client: httpx.Client) -> None:
+def test_a_detach_says_what_waits_and_loses_it(api, client):
     _attach(api, client)
     found = client.post("/topics/orders:detach", json={"dry_run": True}).json()
     assert (found["was_attached"], found["is_attached"], found["backlog_messages"]) == (True, True, 0)
@@ -101,7 +99,7 @@ def test_a_detach_says_what_waits_and_loses_it(api: Any, client: httpx.Client) -
     assert_problem(client.post("/topics/orders:detach"), 422, "subscription_not_found")
 
 
-def test_it_needs_the_scope_and_the_topic_and_a_name(api: Any, client: httpx.Client) -> None:
+def test_it_needs_the_scope_and_the_topic_and_a_name(api, client):
     with api.client(api.make_key(READ, name="reader")) as reader:
         assert_problem(reader.post("/topics/orders:attach", json={"dry_run": True}), 403, "forbidden")
         assert_problem(reader.post("/topics/orders:detach"), 403, "forbidden")

@@ -1,9 +1,7 @@
 """Changes that wait for a second person, over HTTP and in the terminal."""
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -21,14 +19,14 @@ __all__ = ["refeed"]
 
 
 @pytest.fixture(scope="module")
-def served(start_api: Any) -> Iterator[Any]:
+def served(start_api):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("app.background._EXPIRE_SECONDS", 0.1)
         yield start_api(REFEED_APPROVE_STREAMS="drain,cancel,rollback,update")
 
 
 @pytest.fixture(scope="module")
-def keys(served: Any) -> dict[str, str]:
+def keys(served):
     names = {
         "ann": (READ, STREAMS_READ, STREAMS_OPERATE),
         "bob": (READ, STREAMS_READ, STREAMS_OPERATE),
@@ -38,7 +36,7 @@ def keys(served: Any) -> dict[str, str]:
 
 
 @pytest.fixture
-def api(served: Any, keys: dict[str, str]) -> Iterator[Any]:
+def api(served, keys):
     served.store.launch_stream("backup", StreamKind.BACKUP, actor="key:ann")
     served.store.take_streams("agent", limit=1, lease_seconds=60)
     yield served
@@ -79,9 +77,9 @@ def test_a_drain_answers_with_what_it_waits_for_and_is_carried_out_when_somebody
     }
 
 
-def test_every_action_that_the_deployment_names_waits(api: Any, keys: dict[str, str]) -> None:
+def test_every_action_that_the_deployment_names_waits(api, keys):
     snapshot = complete(api.store).id
-    bodies: dict[str, Any] = {
+    bodies = {
         "cancel": None,
         "rollback": {"snapshot": snapshot},
         "update": {"options": {"slots": 3}},
@@ -108,7 +106,7 @@ def test_every_action_that_the_deployment_names_waits(api: Any, keys: dict[str, 
         assert launched.status_code == 201, launched.text
 
 
-def test_what_could_not_be_done_anyway_does_not_wait(api: Any, keys: dict[str, str]) -> None:
+def test_what_could_not_be_done_anyway_does_not_wait(api, keys):
     with api.client(keys["ann"]) as ann:
         unknown = ann.post("/streams/backpu:cancel")
         assert (unknown.status_code, unknown.json()["code"]) == (404, "stream_not_found")
@@ -125,7 +123,7 @@ def test_what_could_not_be_done_anyway_does_not_wait(api: Any, keys: dict[str, s
         assert (missing.status_code, missing.json()["code"]) == (404, "job_not_found")
 
 
-def test_a_change_of_a_stream_that_has_changed_is_refused_and_says_so(api: Any, keys: dict[str, str]) -> None:
+def test_a_change_of_a_stream_that_has_changed_is_refused_and_says_so(api, keys):
     with api.client(keys["ann"]) as ann, api.client(keys["bob"]) as bob:
         path = ann.post("/streams/backup:cancel").headers["Location"]
         assert ann.patch("/streams/backup", json={"options": {"batch_seconds": 2}}).status_code == 200
@@ -135,7 +133,7 @@ def test_a_change_of_a_stream_that_has_changed_is_refused_and_says_so(api: Any, 
         assert (shown["state"], shown["error"]["code"]) == ("FAILED", "stream_changed")
 
 
-def test_a_change_that_nobody_decides_in_a_day_expires(api: Any, keys: dict[str, str]) -> None:
+def test_a_change_that_nobody_decides_in_a_day_expires(api, keys):
     with api.client(keys["ann"]) as ann, api.client(keys["bob"]) as bob:
         path = ann.post("/streams/backup:cancel").headers["Location"]
         with api.store._database.write() as connection:
@@ -179,7 +177,7 @@ def test_the_terminal_says_who_has_to_approve_and_how(api, keys, refeed, monkeyp
     assert change in text
 
 
-def test_a_page_that_was_read_before_somebody_decided_decides_nothing(api: Any, keys: dict[str, str]) -> None:
+def test_a_page_that_was_read_before_somebody_decided_decides_nothing(api, keys):
     with api.client(keys["ann"]) as ann, api.client(keys["bob"]) as bob:
         answer = ann.post("/streams/backup:cancel")
         path, etag = answer.headers["Location"], answer.headers["ETag"]
@@ -195,7 +193,7 @@ def test_a_page_that_was_read_before_somebody_decided_decides_nothing(api: Any, 
         ]
 
 
-def test_former_places_of_approvals_are_those_of_jobs(api: Any, keys: dict[str, str]) -> None:
+def test_former_places_of_approvals_are_those_of_jobs(api, keys):
     with api.client(keys["ann"]) as ann, api.client(keys["bob"]) as bob:
         made = ann.post("/streams/backup:drain").json()
         for word, state in {"WAITING": "PENDING", "EXPIRED": "FAILED"}.items():

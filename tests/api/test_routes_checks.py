@@ -1,7 +1,6 @@
 """The check before an update over HTTP and in the terminal; tests/rollout/test_checking.py has what it finds."""
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from socket import gethostname
 from typing import Any
@@ -17,7 +16,7 @@ from rollout.formats import own_formats
 from rollout.releases import Releases
 from streams.folder import StreamFolder
 from streams.status import StatusFile, place_of
-from tests.api.terminal import Refeed, refeed
+from tests.api.terminal import refeed
 from tests.rollout.wheels import write_small_release
 from tests.worlds.job_store import empty
 
@@ -35,7 +34,7 @@ def print(text):
 
 
 @pytest.fixture(scope="module")
-def served(start_api: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
+def served(start_api, tmp_path_factory):
     api = start_api()
     wheels = tmp_path_factory.mktemp("wheels")
     Releases(api.home).add(write_small_release(wheels, "0.2.0"))
@@ -44,7 +43,7 @@ def served(start_api: Callable[..., Any], tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def api(served: Any) -> Iterator[Any]:
+def api(served):
     served.store.launch_stream("backup", StreamKind.BACKUP, actor="ann", options={"slots": 2})
     yield served
     empty(served.store, EVENTS, MANAGED_STREAMS)
@@ -54,8 +53,7 @@ def check(api: Any, **wanted: Any) -> dict[str, Any]:
     with api.client() as client:
         answer = client.post("/streams/backup:check", json=wanted)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 def run(api: Any, host: str, home: Path, project: str = "refeed-local", **settings: str) -> None:
@@ -71,7 +69,7 @@ def run(api: Any, host: str, home: Path, project: str = "refeed-local", **settin
         status.write(state="running")
 
 
-def test_an_identical_rebuild_passes_and_options_are_shown_as_changes(api: Any) -> None:
+def test_an_identical_rebuild_passes_and_options_are_shown_as_changes(api):
     run(api, gethostname(), api.home)
     assert check(api) == {"passes": True, "reasons": [], "changes": [], "has_way_back": True, "no_way_back": []}
     changed = check(api, release="0.2.0", options={"slots": 3, "batch_seconds": None})
@@ -80,7 +78,7 @@ def test_an_identical_rebuild_passes_and_options_are_shown_as_changes(api: Any) 
     assert f"version {own_formats().version} becomes 0.2.0" in changed["changes"]
 
 
-def test_every_reason_is_told_at_once_with_what_to_do_and_without_a_way_back(api: Any) -> None:
+def test_every_reason_is_told_at_once_with_what_to_do_and_without_a_way_back(api):
     run(api, gethostname(), api.home, project="another", REFEED_LAKE=str(api.home / "pond"))
     found = check(api, release="9.0.0", mapping={"orders": "sales"})
     assert not found["passes"]
@@ -127,7 +125,7 @@ def test_what_is_asked_wrongly_is_refused(client):
     assert {each["pointer"] for each in answer.json()["errors"]} == {"/options/slot", "/options/batch_bytes"}
 
 
-def test_the_terminal_prints_the_same_and_its_exit_code_says_whether_it_passes(api: Any, refeed: Refeed) -> None:
+def test_the_terminal_prints_the_same_and_its_exit_code_says_whether_it_passes(api, refeed):
     run(api, gethostname(), api.home)
     code, text, _ = refeed("update", "backup", "--dry-run", "--set", "slots=3")
     assert (code, text.splitlines()) == (

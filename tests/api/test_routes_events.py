@@ -1,14 +1,12 @@
 """Who did what and when, over HTTP and in the terminal, and streams whose dead letters grow in the inbox."""
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
 from model.job import JobState, new_job_id
-from model.manifest_record import ManifestRecord, NewRun, RunState, Settlement
+from model.manifest_record import NewRun, RunState, Settlement
 from model.principal import ADMIN, READ, Principal
 from model.stream_options import StreamKind
 from rollout.manifests.manifest import parse_manifest
@@ -20,7 +18,7 @@ __all__ = ["refeed"]
 
 
 @pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Any:
+def api(start_api):
     api = start_api()
     for _ in range(3):
         request = {"topic": "replay"}
@@ -97,7 +95,7 @@ def test_an_object_that_never_was_is_no_object_without_events(client, refeed, su
     assert subject.startswith("stream/") or f"There is no {subject.rpartition('/')[0] or 'job'} " in said
 
 
-def test_only_an_administrator_sees_keys_come_and_go(start_api: Callable[..., Any]) -> None:
+def test_only_an_administrator_sees_keys_come_and_go(start_api):
     api = start_api()
     admin, reader = api.make_key(ADMIN, name="admin"), api.make_key(READ, name="reader")
     seen = {}
@@ -132,7 +130,7 @@ def test_a_schedule_that_could_not_start_its_job_is_a_problem_until_it_is_remove
     made = parse_manifest(text.encode())
     api.store.put_manifest("hourly", "Schedule", made.document, made.digest, source="api", principal=principal)
 
-    def settle(record: ManifestRecord, now: datetime, _: object) -> Settlement:
+    def settle(record, now, _):
         run = NewRun(now, now - timedelta(hours=1), RunState.FAILED, "The registry can't be read.")
         return Settlement(now, (run,), {"job": {"kind": "merge", "request": {}}, "time_zone": "UTC"})
 

@@ -1,13 +1,10 @@
 """How backfills and streams went, over HTTP and in the terminal: what was recorded, null where nothing was."""
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
-from jobs.store import Job
 from jobs.store.tables import JOBS
 from model.job import JobState
 from streams.status import StatusFile
@@ -20,7 +17,7 @@ NOW = datetime.now(UTC)
 
 
 @pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Any:
+def api(start_api):
     api = start_api()
     path = api.home / "streams" / "backup" / "status.json"
     path.parent.mkdir(parents=True)
@@ -31,7 +28,7 @@ def api(start_api: Callable[..., Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def job(api: Any) -> Job:
+def job(api):
     """A backfill that ran for two minutes, of which one point was recorded."""
     made = api.store.insert(
         "bf_01ARZ3NDEKTSV4RRFFQ69G5FAV", "backfill", {"topic": "replay"}, actor="ann", state=JobState.PAUSED
@@ -45,7 +42,7 @@ def job(api: Any) -> Job:
     }
     api.store.put_figures(started + timedelta(minutes=1), {f"job:{made.id}": point})
     api.store.set_progress(made.id, {"published": 90, "failed": 1})
-    ended: Job = api.store.move(made.id, JobState.CANCELLED, actor="ann")
+    ended = api.store.move(made.id, JobState.CANCELLED, actor="ann")
     with api.store._database.write() as connection:
         at = {"created_at": started, "started_at": started, "finished_at": started + timedelta(minutes=2)}
         connection.execute(JOBS.update().where(JOBS.c.id == ended.id).values(**at))

@@ -3,9 +3,6 @@
 import io
 import json
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -16,19 +13,19 @@ from model.errors import UpdateInProgressError
 from model.principal import READ, RUN, SCHEDULES_APPLY
 from model.stream_options import StreamKind
 from tests.api.manifests import BACKFILL, MERGE, RANGE, SNAPSHOT, TEMPLATE, api, one, plan, put
-from tests.api.terminal import Refeed, refeed
+from tests.api.terminal import refeed
 
 __all__ = ["api", "refeed"]
 
 
 @pytest.fixture(scope="module")
-def uploads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def uploads(tmp_path_factory):
     """The folder that the API watches."""
     return tmp_path_factory.mktemp("uploads")
 
 
 @pytest.fixture(scope="module")
-def served(start_api: Callable[..., Any], uploads: Path) -> Iterator[Any]:
+def served(start_api, uploads):
     with pytest.MonkeyPatch.context() as patched:
         # How often the folder is listed, and how long a file has to lie still, tests/rollout/manifests holds.
         for name in ("SETTLE_SECONDS", "LOOK_SECONDS"):
@@ -112,7 +109,7 @@ def test_several_manifests_of_one_text_are_applied_together_or_not_at_all(api, c
         # After all checks, another replica is faster.
         kept, turns = JobStore.put_manifest, iter(("merges", "two", "merges", None))
 
-        def put_manifest(store: JobStore, name: str, *given: Any, **more: Any) -> Any:
+        def put_manifest(store, name, *given, **more):
             if next(turns) is None:
                 raise UpdateInProgressError("A rollout of it runs.")
             return kept(store, name, *given, **more)
@@ -247,7 +244,7 @@ def test_a_manifest_is_changed_by_its_owner(source, way):
     assert lines[2:4] == ["# last change: paused by unknown at 2026-01-02T00:00:00Z", f"# next: {way}"]
 
 
-def test_who_applies_needs_the_scope_and_those_of_the_job_and_its_topic(start_api: Callable[..., Any]) -> None:
+def test_who_applies_needs_the_scope_and_those_of_the_job_and_its_topic(start_api):
     # One of its own: an API with a key is open to nobody without one.
     api = start_api()
     refused = {
@@ -272,7 +269,7 @@ def test_who_applies_needs_the_scope_and_those_of_the_job_and_its_topic(start_ap
     assert "applyManifests" in {line.action for line in api.audit()}
 
 
-def test_the_terminal_plans_applies_shows_and_deletes(api: Any, refeed: Refeed, tmp_path: Path) -> None:
+def test_the_terminal_plans_applies_shows_and_deletes(api, refeed, tmp_path):
     (tmp_path / "merges.yaml").write_text(MERGE)
     (tmp_path / "replays.yml").write_text(BACKFILL)
     code, printed, _ = refeed("diff", "-f", str(tmp_path))
@@ -297,7 +294,7 @@ def test_the_terminal_plans_applies_shows_and_deletes(api: Any, refeed: Refeed, 
     assert (code, "merges.yaml:5:1: There is no field colour." in said) == (1, True)
 
 
-def test_the_terminal_names_the_file_of_a_fault_that_the_service_finds(refeed: Refeed, tmp_path: Path) -> None:
+def test_the_terminal_names_the_file_of_a_fault_that_the_service_finds(refeed, tmp_path):
     (tmp_path / "a.yaml").write_bytes(f"%YAML 1.1\n---\n{MERGE}---\n{MERGE.replace('merges', 'two')}".encode())
     (tmp_path / "b.yaml").write_bytes(b"\xef\xbb\xbf" + MERGE.replace("merges", "three").rstrip().encode())
     (tmp_path / "c.yaml").write_text("# first\n---\n" + BACKFILL.replace("SELECT data,", "SELECT daata,"))
@@ -323,7 +320,7 @@ def test_a_file_in_the_watched_folder_is_applied_and_its_fault_is_shown_everywhe
     uploaded = SNAPSHOT.replace("snapshots", "uploaded").replace('"* * * * *"', "0 3 * * *")
     (uploads / "uploaded.yaml").write_text(uploaded)
 
-    def seen(field: str) -> Any:
+    def seen(field):
         deadline = time.monotonic() + 20
         while not (found := [each[field] for each in client.get("/manifests").json()["uploads"]]) or not found[0]:
             assert time.monotonic() < deadline, f"the upload was not looked at within 20 s: {found}"

@@ -1,7 +1,6 @@
 """The check of a query as it is written: findings with places and edits, nothing run, nothing in the audit log."""
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,18 +21,17 @@ _SECONDS = 20.0
 
 
 @pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Any:
+def api(start_api):
     return start_api(REFEED_RATE_LIMIT_PER_MINUTE="0")
 
 
 def check(client: httpx.Client, query: str, **parameters: Any) -> dict[str, Any]:
     response = client.post("/queries:check", json={"query": query, "parameters": parameters})
     assert response.status_code == 200, response.text
-    answer: dict[str, Any] = response.json()
-    return answer
+    return response.json()
 
 
-def test_a_query_that_may_run_has_its_window_its_columns_and_its_warnings(client: httpx.Client) -> None:
+def test_a_query_that_may_run_has_its_window_its_columns_and_its_warnings(client):
     answer = check(client, GOOD.replace("data,", "b'x' AS data,"), **PARAMETERS)
     assert (answer["passes"], answer["findings"], answer["rewritten"]) == (True, [], None)
     assert answer["window"]["from"] == "2026-01-01T00:00:00Z"
@@ -42,7 +40,7 @@ def test_a_query_that_may_run_has_its_window_its_columns_and_its_warnings(client
     assert answer["reads"] == ["backup.messages"]
 
 
-def test_a_click_on_every_edit_makes_a_query_that_may_run(client: httpx.Client) -> None:
+def test_a_click_on_every_edit_makes_a_query_that_may_run(client):
     query = "SELECT data, '\U0001f600' AS note FROM backup.messages"
     answer = check(client, query)
     assert not answer["passes"]
@@ -60,7 +58,7 @@ def test_a_click_on_every_edit_makes_a_query_that_may_run(client: httpx.Client) 
     assert check(client, answer["rewritten"]["query"])["passes"]
 
 
-def test_what_the_lake_can_not_do_is_the_warehouses_finding(client: httpx.Client) -> None:
+def test_what_the_lake_can_not_do_is_the_warehouses_finding(client):
     answer = check(client, f"{GOOD} AND REGEXP_CONTAINS(topic, r'\\pN')", **PARAMETERS)
     other = check(
         client, GOOD.replace("message_id FROM", "message_id, ST_GEOGPOINT(1, 2) AS g FROM"), **PARAMETERS
@@ -70,7 +68,7 @@ def test_what_the_lake_can_not_do_is_the_warehouses_finding(client: httpx.Client
     assert all(finding["start"] < finding["end"] for finding in found)
 
 
-def test_tables_that_a_query_may_read_have_their_columns(client: httpx.Client) -> None:
+def test_tables_that_a_query_may_read_have_their_columns(client):
     (archive,) = check(client, "")["tables"]
     assert (archive["table"], archive["is_archive"]) == ("backup.messages", True)
     names = [column["name"] for column in archive["columns"]]
@@ -78,7 +76,7 @@ def test_tables_that_a_query_may_read_have_their_columns(client: httpx.Client) -
     assert names[-2:] == ["_PARTITIONTIME", "_PARTITIONDATE"]
 
 
-def test_a_text_that_utf_8_can_not_hold_and_an_unknown_field_are_refused(client: httpx.Client) -> None:
+def test_a_text_that_utf_8_can_not_hold_and_an_unknown_field_are_refused(client):
     body = b'{"query": "", "parameters": {"a": {"type": "STRING", "value": "\\ud800"}}}'
     half = client.post("/queries:check", content=body, headers={"Content-Type": "application/json"})
     assert assert_problem(half, 422, "request_invalid")["errors"][0]["code"] == "text_invalid"
@@ -101,7 +99,7 @@ def test_only_who_may_plan_checks_and_typing_leaves_nothing_in_the_audit_log(sta
 def test_plans_that_take_long_and_checks_do_not_wait_for_each_other(api, client, monkeypatch):
     release = threading.Event()
 
-    def wait(*_: Any, **__: Any) -> Any:
+    def wait(*_, **__):
         assert release.wait(_SECONDS), "nobody let the check end"
         raise ServiceBusyError
 

@@ -3,7 +3,6 @@
 import io
 import json
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,7 +24,7 @@ RANGE = {"source_topic": "sales", "from": render_moment(START), "to": render_mom
 
 
 @pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Any:
+def api(start_api):
     """An API whose archive has messages at both edges of an hour: m1 and m2 are within."""
     return fill(start_api())
 

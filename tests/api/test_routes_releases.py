@@ -1,16 +1,13 @@
 """The releases of agents and of the API's home over HTTP, and launches that name one."""
 
-from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any
 
 from model.stream import AgentReport
 from rollout.releases import Releases
 from tests.rollout.wheels import write_small_release
 
 
-def test_releases_are_listed_with_what_they_read(start_api: Callable[..., Any], tmp_path: Path) -> None:
+def test_releases_are_listed_with_what_they_read(start_api, tmp_path):
     api = start_api()
     with api.client() as client:
         assert client.get("/releases").json() == {
@@ -25,7 +22,7 @@ def test_releases_are_listed_with_what_they_read(start_api: Callable[..., Any], 
     assert found["hosts"] == []
 
 
-def test_a_launch_names_a_release_that_an_agent_has(start_api: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_launch_names_a_release_that_an_agent_has(start_api, tmp_path):
     api = start_api()
     far = Releases(tmp_path / "far")
     far.add(write_small_release(tmp_path, "7.1"))

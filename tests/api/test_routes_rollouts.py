@@ -2,8 +2,6 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ from model.principal import READ, ROLLOUTS_APPLY, SCHEDULES_APPLY, STREAMS_OPERA
 from model.stream_options import StreamKind
 from model.stream_record import StreamState
 from model.stream_update import UNWANTED, UpdateFault, UpdateState
-from tests.api.terminal import Refeed, refeed
+from tests.api.terminal import refeed
 from tests.worlds.job_store import empty
 from tests.worlds.update_jobs import advance_update
 
@@ -53,7 +51,7 @@ job:
 
 
 @pytest.fixture
-def api(served: Any) -> Iterator[Any]:
+def api(served):
     served.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
     run(served)
     yield served
@@ -74,8 +72,7 @@ def put(api: Any, text: str = TEXT, token: str | None = None) -> Any:
 def begin(api: Any) -> dict[str, Any]:
     answer = put(api)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()["plans"][0]["update"]
-    return found
+    return answer.json()["plans"][0]["update"]
 
 
 def advance(api: Any, rollout_id: str, *states: UpdateState, **given: Any) -> None:
@@ -84,7 +81,7 @@ def advance(api: Any, rollout_id: str, *states: UpdateState, **given: Any) -> No
         advance_update(api.store, api.store.get_update(rollout_id), state, **given)
 
 
-def test_a_rollout_is_planned_applied_carried_out_cancelled_and_shown(api: Any) -> None:
+def test_a_rollout_is_planned_applied_carried_out_cancelled_and_shown(api):
     with api.client() as client:
         wanted = {"validate_only": "true"}
         (planned,) = client.post("/manifests:apply", content=TEXT, params=wanted).json()["plans"]
@@ -126,7 +123,7 @@ def test_a_rollout_is_planned_applied_carried_out_cancelled_and_shown(api: Any) 
         assert client.get("/streams/backup").json()["options"] == {}
 
 
-def test_what_can_t_begin_is_refused_by_its_name(api: Any) -> None:
+def test_what_can_t_begin_is_refused_by_its_name(api):
     for text, status, code in (
         (TEXT.replace("from: {}", "from: {options: {slots: 2}}"), 409, "rollout_refused"),
         (TEXT.replace("from: {}", "from: {environment: {PATH: x}}"), 422, "manifest_invalid"),
@@ -148,7 +145,7 @@ def test_what_can_t_begin_is_refused_by_its_name(api: Any) -> None:
         assert client.get("/schedules/faster").status_code == 404, "it is no schedule"
 
 
-def test_who_may_apply_and_steer_rollouts(start_api: Callable[..., Any]) -> None:
+def test_who_may_apply_and_steer_rollouts(start_api):
     # One of its own: an API with a key is open to nobody without one.
     api = start_api()
     api.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
@@ -172,7 +169,7 @@ def test_who_may_apply_and_steer_rollouts(start_api: Callable[..., Any]) -> None
     assert {"applyManifests", "cancelJob"} <= {line.action for line in api.audit()}
 
 
-def test_the_terminal_applies_shows_lists_reverses_and_cancels(api: Any, refeed: Refeed, tmp_path: Path) -> None:
+def test_the_terminal_applies_shows_lists_reverses_and_cancels(api, refeed, tmp_path):
     file = tmp_path / "faster.yaml"
     file.write_text(TEXT)
     printed = refeed("apply", "-f", str(file))[1]

@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -38,7 +37,7 @@ job: {kind: rollout, request: {stream: shop, to: {options: {slots: 1}}, strategy
 
 
 @pytest.fixture(scope="module")
-def served(start_api: Callable[..., Any]) -> Any:
+def served(start_api):
     api = start_api()
     api.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
     return api
@@ -79,7 +78,7 @@ def test_a_schedule_runs_when_somebody_asks_once_for_a_key_and_the_job_is_theirs
     covered = f"{first['slot_start'][:10]} 03:00 to {first['slot_end'][:10]} 03:00"
     assert client.post("/schedules/replays:run", headers=key).json()["slot"] == first["slot"]
 
-    def job() -> Any:
+    def job():
         return client.get("/schedules/replays").json()["runs"][0]["job_id"]
 
     wait_until(lambda: job() is not None, seconds=20, why="the run has its job")
@@ -170,7 +169,7 @@ def test_a_compaction_is_a_job_by_the_schedule_and_is_refused_without_a_lake(api
         assert client.get("/manifests/others").status_code == 404
 
 
-def test_a_snapshot_and_a_merge_are_made_once_for_a_slot(api: Any) -> None:
+def test_a_snapshot_and_a_merge_are_made_once_for_a_slot(api):
     run = run_of(api, SNAPSHOT)
     # As another replica would that knows nothing of it.
     with api.store._database.write() as connection:

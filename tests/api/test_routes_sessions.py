@@ -1,8 +1,5 @@
 """Sessions over HTTP: opened with a key, sent as a bearer token, ended."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from jobs.keys import Keyring
@@ -10,13 +7,13 @@ from tests.api.backfills import assert_problem
 
 
 @pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Any:
+def api(start_api):
     api = start_api()
     api.make_key("backfills.admin", name="first")
     return api
 
 
-def test_a_key_opens_a_session_that_calls_as_the_key_does(api: Any) -> None:
+def test_a_key_opens_a_session_that_calls_as_the_key_does(api):
     key = api.make_key("backfills.read", name="ann", topics=["orders"])
     with api.client(key) as client:
         opened = client.post("/sessions")
@@ -37,7 +34,7 @@ def test_a_key_opens_a_session_that_calls_as_the_key_does(api: Any) -> None:
     assert ("key:ann", "openSession", "done") in lines
 
 
-def test_a_session_opens_no_other_one(api: Any) -> None:
+def test_a_session_opens_no_other_one(api):
     with api.client(api.make_key("backfills.read")) as client:
         token = client.post("/sessions").json()["token"]
     with api.client(token) as client:
@@ -46,7 +43,7 @@ def test_a_session_opens_no_other_one(api: Any) -> None:
         assert_problem(client.post("/sessions"), 401, "unauthenticated")
 
 
-def test_a_session_that_was_ended_is_nobody(api: Any) -> None:
+def test_a_session_that_was_ended_is_nobody(api):
     key = api.make_key("backfills.read")
     with api.client(key) as client:
         token = client.post("/sessions").json()["token"]
@@ -59,7 +56,7 @@ def test_a_session_that_was_ended_is_nobody(api: Any) -> None:
         assert client.get("/backfills").status_code == 200
 
 
-def test_a_revoked_key_ends_the_session_with_the_next_call(api: Any) -> None:
+def test_a_revoked_key_ends_the_session_with_the_next_call(api):
     keyring = Keyring(api.store)
     made, key = keyring.create("leaver", ["backfills.read"])
     with api.client(key) as client:
@@ -70,7 +67,7 @@ def test_a_revoked_key_ends_the_session_with_the_next_call(api: Any) -> None:
         assert_problem(client.get("/backfills"), 401, "unauthenticated")
 
 
-def test_an_open_deployment_says_so(start_api: Callable[..., Any]) -> None:
+def test_an_open_deployment_says_so(start_api):
     with start_api().client() as client:
         found = client.get("/sessions/current").json()
         assert (found["is_open"], found["name"], found["expires_at"]) == (True, "local", None)

@@ -1,7 +1,6 @@
 """Snapshots of streams over HTTP and in the terminal, and streams that are put back."""
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +12,7 @@ from model.fault import FaultRecord
 from model.stream_options import StreamKind
 from model.stream_record import Wanted
 from model.stream_snapshot import SnapshotState, SourceSnapshot
-from tests.api.terminal import Refeed, refeed
+from tests.api.terminal import refeed
 from tests.worlds.job_store import empty
 from tests.worlds.restores import end_restore, list_running_restores
 from tests.worlds.snapshot_jobs import complete_snapshot, end_deletion, fail_snapshot
@@ -24,7 +23,7 @@ SOURCE = SourceSnapshot("refeed-backup.orders", "refeed.sn_1.refeed-backup.order
 
 
 @pytest.fixture
-def api(served: Any) -> Iterator[Any]:
+def api(served):
     served.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
     yield served
     empty(served.store, EVENTS, JOBS, STREAM_SNAPSHOTS, MANAGED_STREAMS)
@@ -34,8 +33,7 @@ def ask(api: Any, **body: Any) -> dict[str, Any]:
     with api.client() as client:
         answer = client.post("/streams/backup:snapshot", json=body)
     assert answer.status_code == 201, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 def complete(api: Any, snapshot_id: str, *sources: SourceSnapshot) -> None:
@@ -73,7 +71,7 @@ def test_a_snapshot_is_asked_for_and_shown_whole_when_an_agent_has_made_it(api, 
 def test_a_rollback_discards_what_was_staged_only_where_it_comes_again(api, client):
     api.store.launch_stream("shop", StreamKind.PIPELINE, actor="ann", options={"group": "default"})
 
-    def made(stream: str, *, with_source: bool) -> str:
+    def made(stream, *, with_source):
         asked = api.store.create_snapshot(stream, with_source=with_source, actor="ann")
         complete(api, asked.id, SOURCE)
         return str(asked.id)
@@ -110,7 +108,7 @@ def test_the_body_of_a_snapshot_may_be_left_out_and_unknown_fields_are_refused(c
     assert client.post("/streams/backup:snapshot", json={"with_sauce": True}).status_code == 422
 
 
-def test_the_beginning_of_an_id_names_a_snapshot_in_every_command(api: Any, refeed: Refeed) -> None:
+def test_the_beginning_of_an_id_names_a_snapshot_in_every_command(api, refeed):
     first, second = (ask(api)["id"] for _ in range(2))
     begun = first[: next(place for place, pair in enumerate(zip(first, second, strict=True)) if len({*pair}) > 1)]
     assert first in refeed("describe", first[:-1])[1]
@@ -271,7 +269,7 @@ def test_what_is_not_there_is_not_found(client, path, body, code):
     assert (answer.status_code, answer.json()["code"]) == code
 
 
-def test_the_terminal_asks_for_lists_shows_and_deletes(api: Any, refeed: Refeed) -> None:
+def test_the_terminal_asks_for_lists_shows_and_deletes(api, refeed):
     assert refeed("snapshot", "backup", "--with-source")[0] == 0
     (made,) = api.store.list_snapshots()
     assert (made.state, made.with_source) == (SnapshotState.PENDING, True)
@@ -291,7 +289,7 @@ def test_the_terminal_asks_for_lists_shows_and_deletes(api: Any, refeed: Refeed)
     assert f"snapshot {made.id} to be deleted" in refeed("events", "stream/backup")[1], "who did it is known"
 
 
-def test_the_terminal_asks_nobody_about_what_will_be_refused(api: Any, refeed: Refeed) -> None:
+def test_the_terminal_asks_nobody_about_what_will_be_refused(api, refeed):
     code, _, said = refeed("delete", "sn_01M7Z1H20HKNZ6PGKRYCX6J210")
     assert (code, "snapshot_not_found" in said, "Continue?" in said) == (4, True, False), said
     refeed("snapshot", "backup")
@@ -303,7 +301,7 @@ def test_the_terminal_asks_nobody_about_what_will_be_refused(api: Any, refeed: R
     assert (code, "Continue?" in said) == (4, False), said
 
 
-def test_a_restore_is_listed_shown_and_watched_by_its_id(api: Any, client: httpx.Client, refeed: Refeed) -> None:
+def test_a_restore_is_listed_shown_and_watched_by_its_id(api, client, refeed):
     made = ask(api)
     complete(api, made["id"], SOURCE)
     asked = client.post("/streams/backup:rollback", json={"snapshot": made["id"]}).json()["id"]

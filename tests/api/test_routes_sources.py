@@ -1,18 +1,15 @@
 """``GET /sources`` and below, as it is served: in the shapes that OpenAPI shows, for those who may."""
 
-from collections.abc import Callable
-from typing import Any
-
 from pipeline.registry import Registry
 from streams.status import StatusFile
-from tests.api.terminal import Refeed, refeed
+from tests.api.terminal import refeed
 
 __all__ = ["refeed"]
 
 SOURCES = b"sources: {hooks: {topic: hooks, schema: inferred}, odd: {topic: odd, schema: inferred, message: m}}"
 
 
-def test_sources_are_listed_and_shown_with_their_counts(start_api: Callable[..., Any]) -> None:
+def test_sources_are_listed_and_shown_with_their_counts(start_api):
     api = start_api()
     with api.client() as client:
         assert client.get("/sources").json() == {"sources": []}
@@ -37,7 +34,7 @@ def test_sources_are_listed_and_shown_with_their_counts(start_api: Callable[...,
     assert (versions.status_code, versions.json()["code"]) == (422, "request_invalid")
 
 
-def test_the_terminal_lists_sources_and_shows_one(api: Any, refeed: Refeed) -> None:
+def test_the_terminal_lists_sources_and_shows_one(api, refeed):
     assert "The registry has no sources." in refeed("get", "sources")[1]
     Registry(str(api.home / "registry")).publish({"sources.yaml": SOURCES})
     path = api.home / "streams" / "pipeline-default" / "status.json"

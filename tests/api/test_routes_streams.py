@@ -1,7 +1,6 @@
 """Streams over HTTP and in the terminal: launched, shown, changed, drained and cancelled by their names."""
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from jobs.store.tables import EVENTS, MANAGED_STREAMS
 from model.message import Message
 from model.stream_record import StreamHome, StreamState
 from streams.status import StatusFile
-from tests.api.terminal import Refeed, refeed
+from tests.api.terminal import refeed
 from tests.worlds.job_store import empty
 
 __all__ = ["refeed"]
@@ -22,7 +21,7 @@ AGENT = str(LeaseOwner.current())
 
 
 @pytest.fixture
-def api(served: Any) -> Iterator[Any]:
+def api(served):
     yield served
     empty(served.store, EVENTS, MANAGED_STREAMS)
 
@@ -31,8 +30,7 @@ def launch(api: Any, name: str = "backup", **fields: Any) -> dict[str, Any]:
     with api.client() as client:
         answer = client.post("/streams", json={"name": name, "kind": "backup", **fields})
     assert answer.status_code == 201, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 def run(api: Any, name: str = "backup") -> Path:
@@ -75,7 +73,7 @@ def test_a_stream_that_runs_shows_its_instance_and_its_figures(api, client):
     assert found["agent"]["host"]
 
 
-def test_the_same_idempotency_key_launches_one_stream(api: Any) -> None:
+def test_the_same_idempotency_key_launches_one_stream(api):
     body = {"name": "backup", "kind": "backup"}
     with api.client(**{"Idempotency-Key": "k"}) as client:
         first, second = (client.post("/streams", json=body) for _ in range(2))
@@ -212,7 +210,7 @@ def test_an_ended_stream_that_messages_wait_for_is_in_the_inbox_with_the_end_of_
     assert codes == ["stream_ended", "backup_not_running"]
 
 
-def test_the_terminal_launches_changes_and_ends_a_stream(api: Any, refeed: Refeed) -> None:
+def test_the_terminal_launches_changes_and_ends_a_stream(api, refeed):
     code, text, _ = refeed("launch", "backup", "--kind", "backup", "--slots", "4")
     assert (code, text.splitlines()[0]) == (0, "backup  STARTING")
     assert "  options     slots 4" in text
@@ -242,7 +240,7 @@ def test_the_terminal_launches_changes_and_ends_a_stream(api: Any, refeed: Refee
     assert "backup" in refeed("get", "streams")[1]
 
 
-def test_the_terminal_says_what_is_wrong_with_its_exit_code(api: Any, refeed: Refeed) -> None:
+def test_the_terminal_says_what_is_wrong_with_its_exit_code(api, refeed):
     launch(api)
     code, _, said = refeed("describe", "stream/bakcup")
     assert (code, "Did you mean backup?" in said) == (4, True)

@@ -1,6 +1,5 @@
 """Templates over HTTP: manifests like others, launched with the scopes of what they make."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -35,7 +34,7 @@ SCHEDULE = 'kind: Schedule\nname: yearly\ncron: "0 0 1 1 *"\njob: {kind: merge}\
 
 
 @pytest.fixture(scope="module")
-def api(served: Any) -> Any:
+def api(served):
     """An API whose manifests are three templates and a schedule."""
     with served.client() as client:
         text = f"{REPLAY}---\n{STREAM}---\n{MERGE}---\n{SCHEDULE}"
@@ -94,7 +93,7 @@ def test_wrong_parameters_and_what_the_service_refuses_are_problems(client):
     assert client.post("/manifests/yearly:launch", json={}).status_code == 404
 
 
-def test_launching_needs_the_scopes_of_creating_it(api: Any) -> None:
+def test_launching_needs_the_scopes_of_creating_it(api):
     planner = api.make_key(READ, PLAN, name="planner")
     narrow = api.make_key(READ, RUN, name="narrow", topics=["other"])
     body = {"parameters": {"day": yesterday()}}
@@ -112,7 +111,7 @@ def test_launching_needs_the_scopes_of_creating_it(api: Any) -> None:
     assert any(entry.action == "launchTemplate" for entry in api.audit())
 
 
-def test_who_runs_streams_sees_templates_and_no_other_manifest(api: Any) -> None:
+def test_who_runs_streams_sees_templates_and_no_other_manifest(api):
     with api.client(api.make_key(STREAMS_READ, STREAMS_OPERATE, name="operator")) as client:
         found = client.get("/manifests").json()["manifests"]
         assert [each["name"] for each in found] == ["nightly", "replay", "shop"]
@@ -146,9 +145,7 @@ def list_templates(api: Any) -> list[dict[str, Any]]:
         return [each for each in client.get("/manifests").json()["manifests"] if each["kind"] == "Template"]
 
 
-def test_templates_of_an_earlier_folder_become_manifests_once(
-    start_api: Callable[..., Any], tmp_path: Any
-) -> None:
+def test_templates_of_an_earlier_folder_become_manifests_once(start_api, tmp_path):
     for name, text in {"replay-old": FORMER, "broken": "name: broken\nkind: merge\ncolour: red\n"}.items():
         (tmp_path / f"{name}.yaml").write_text(text)
     for name, content in NO_TEMPLATES.items():

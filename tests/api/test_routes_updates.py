@@ -1,7 +1,6 @@
 """Updates of streams over HTTP and in the terminal: asked for, shown, approved, and taken back."""
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +10,7 @@ from jobs.store.tables import EVENTS, JOBS, MANAGED_STREAMS
 from model.stream import AgentReport
 from model.stream_options import StreamKind
 from model.stream_update import StreamUpdate, UpdateFault, UpdateReplay, UpdateState
-from tests.api.terminal import Refeed, refeed
+from tests.api.terminal import refeed
 from tests.worlds.job_store import empty
 from tests.worlds.update_jobs import advance_update
 
@@ -28,7 +27,7 @@ CHECKED: dict[str, Any] = {
 
 
 @pytest.fixture
-def api(served: Any) -> Iterator[Any]:
+def api(served):
     served.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
     releases = [{"name": name, "sha256": name} for name in ("1.2", "1.3", "1.4")]
     served.store.put_agent_report(AgentReport("agent", "host", "/home", "0.1.0", releases))
@@ -210,7 +209,7 @@ def test_an_update_is_watched_until_its_end_and_has_no_log(api, client):
         assert '"state": "ROLLED_BACK"' in next(lines)
 
 
-def test_the_terminal_asks_for_an_update_lists_it_and_says_what_is_next(api: Any, refeed: Refeed) -> None:
+def test_the_terminal_asks_for_an_update_lists_it_and_says_what_is_next(api, refeed):
     options = ("--set", "slots=8", "--set", "batch_bytes=")
     code, out, err = refeed("update", "backup", "--release", "1.3", *options, "--json")
     assert code == 0, err
@@ -235,7 +234,7 @@ def test_the_terminal_asks_for_an_update_lists_it_and_says_what_is_next(api: Any
         assert refeed("update", "backup", *wrong)[0] == 2
 
 
-def test_an_update_is_found_as_any_other_job(api: Any, client: Any, refeed: Refeed) -> None:
+def test_an_update_is_found_as_any_other_job(api, client, refeed):
     made = client.post("/streams/backup:update", json={"options": {"slots": 8}}).json()["id"]
     for words in (["updates"], ["updates", "--by", "local"], ["jobs", "--stream", "stream/backup"]):
         code, out, err = refeed("get", *words)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
@@ -26,7 +25,7 @@ NOT_MEASURED: Any = None
 
 
 @pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Any:
+def api(start_api):
     return start_api(REFEED_BODY_TIMEOUT_SECONDS="1")
 
 
@@ -38,7 +37,7 @@ def split(answer: bytes) -> tuple[int, dict[str, str], bytes]:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
-def test_loopback_without_a_key_is_served_only_when_a_person_asks_for_it(host: str) -> None:
+def test_loopback_without_a_key_is_served_only_when_a_person_asks_for_it(host):
     check_admission(host, has_callers=False, is_open=True)
     with pytest.raises(SettingsError, match="--open"):
         check_admission(host, has_callers=False, is_open=False)
@@ -46,13 +45,13 @@ def test_loopback_without_a_key_is_served_only_when_a_person_asks_for_it(host: s
 
 @pytest.mark.parametrize("is_open", [True, False])
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "refeed.example"])
-def test_any_other_address_needs_a_key_or_an_issuer(host: str, is_open: bool) -> None:
+def test_any_other_address_needs_a_key_or_an_issuer(host, is_open):
     check_admission(host, has_callers=True, is_open=is_open)
     with pytest.raises(SettingsError, match="refeed key create"):
         check_admission(host, has_callers=False, is_open=is_open)
 
 
-def test_an_action_waits_for_a_second_person_only_where_callers_can_be_told_apart() -> None:
+def test_an_action_waits_for_a_second_person_only_where_callers_can_be_told_apart():
     check_admission("127.0.0.1", has_callers=True, is_open=False, held=["drain"])
     with pytest.raises(SettingsError, match="REFEED_APPROVE_STREAMS=drain,update needs a second person"):
         check_admission("127.0.0.1", has_callers=False, is_open=True, held=["drain", "update"])
@@ -70,7 +69,7 @@ def test_an_action_waits_for_a_second_person_only_where_callers_can_be_told_apar
         (b"GET /" + b"x" * 2 * MAX_HEAD_BYTES, 431),
     ],
 )
-def test_what_is_no_request_is_a_problem_too(api: Any, content: bytes, status: int) -> None:
+def test_what_is_no_request_is_a_problem_too(api, content, status):
     answered, headers, body = split(api.send_raw(content))
     assert answered == status
     assert headers["content-type"] == "application/problem+json"
@@ -80,7 +79,7 @@ def test_what_is_no_request_is_a_problem_too(api: Any, content: bytes, status: i
 
 
 @pytest.mark.parametrize("beginning", [b"", b"GET /healthz HTTP/1.1\r\nHost: loc"])
-def test_a_head_that_never_ends_ends_its_connection(api: Any, beginning: bytes) -> None:
+def test_a_head_that_never_ends_ends_its_connection(api, beginning):
     began = time.monotonic()
     with socket.create_connection(("127.0.0.1", api.port), timeout=20) as connection:
         connection.sendall(beginning)
@@ -88,7 +87,7 @@ def test_a_head_that_never_ends_ends_its_connection(api: Any, beginning: bytes) 
     assert 0.9 < time.monotonic() - began < 15
 
 
-def test_a_head_that_drips_has_no_more_time_than_one_that_stops(api: Any) -> None:
+def test_a_head_that_drips_has_no_more_time_than_one_that_stops(api):
     began = time.monotonic()
     with socket.create_connection(("127.0.0.1", api.port), timeout=20) as connection:
         connection.settimeout(0.05)
@@ -105,7 +104,7 @@ def test_a_head_that_drips_has_no_more_time_than_one_that_stops(api: Any) -> Non
     assert time.monotonic() - began < 10
 
 
-def test_a_connection_is_used_again_after_an_answer(api: Any) -> None:
+def test_a_connection_is_used_again_after_an_answer(api):
     with socket.create_connection(("127.0.0.1", api.port), timeout=20) as connection:
         for _ in range(3):
             connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
@@ -118,7 +117,7 @@ def test_a_connection_is_used_again_after_an_answer(api: Any) -> None:
             time.sleep(0.5)
 
 
-def test_every_answer_says_that_it_is_no_page_to_frame_or_keep(api: Any) -> None:
+def test_every_answer_says_that_it_is_no_page_to_frame_or_keep(api):
     with api.client() as client:
         for path in ("/healthz", "/nothing", "/docs"):
             headers = client.get(path).headers
@@ -128,17 +127,17 @@ def test_every_answer_says_that_it_is_no_page_to_frame_or_keep(api: Any) -> None
             assert "uvicorn" not in headers.get("server", "")
 
 
-def test_an_endless_answer_does_not_keep_a_server_that_is_to_stop() -> None:
+def test_an_endless_answer_does_not_keep_a_server_that_is_to_stop():
     app = FastAPI()
     state = put_state(app, AppState(NOT_MEASURED))
 
-    async def lines() -> AsyncIterator[bytes]:
+    async def lines():
         while not state.is_stopping:
             yield b"on and on\n"
             await asyncio.sleep(0.05)
 
     @app.get("/endless")
-    def endless() -> StreamingResponse:
+    def endless():
         return StreamingResponse(lines())
 
     with socket.socket() as listener:
@@ -161,7 +160,7 @@ def test_an_endless_answer_does_not_keep_a_server_that_is_to_stop() -> None:
     assert not thread.is_alive()
 
 
-def test_the_service_ends_before_a_terminal_that_waits_for_it_kills_it() -> None:
+def test_the_service_ends_before_a_terminal_that_waits_for_it_kills_it():
     assert api_server._SHUTDOWN_SECONDS + api_server._CLOSE_SECONDS < STOP_SECONDS
 
 
@@ -197,7 +196,7 @@ api.server.serve(app, host="127.0.0.1", port=port, head_seconds=5)
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("hangs", ["request", "closing"])
-def test_a_process_that_is_told_to_end_ends_whatever_its_threads_do(hangs: str, number: signal.Signals) -> None:
+def test_a_process_that_is_told_to_end_ends_whatever_its_threads_do(hangs, number):
     port = free_port()
     command = [sys.executable, "-c", HANGING_SERVICE, str(port), hangs]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:

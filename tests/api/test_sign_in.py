@@ -2,7 +2,7 @@
 
 import base64
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -30,8 +30,7 @@ class Browser:
         with self.api.client() as client:
             answer = client.post("/sign-ins")
         assert answer.status_code == 201, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        return answer.json()
 
     def approve(self, started: dict[str, Any], link: str = "approve") -> dict[str, str]:
         """The parameters that come back to the callback."""
@@ -52,8 +51,7 @@ class Browser:
         started = self.start()
         answer = self.complete(started, self.approve(started))
         assert answer.status_code == 201, (answer.text, self.provider.refused)
-        found: dict[str, Any] = answer.json()
-        return found
+        return answer.json()
 
     def refusal(self, started: dict[str, Any] | None = None) -> str:
         """Why a sign-in that the provider approved is refused, as the audit log has it."""
@@ -73,19 +71,19 @@ def serve(start_api: Callable[..., Any], provider: StrictProvider, **environment
 
 
 @pytest.fixture(scope="module")
-def served(start_api: Callable[..., Any]) -> Iterator[Browser]:
+def served(start_api):
     with served_provider() as provider:
         yield serve(start_api, provider, REFEED_RATE_LIMIT_PER_MINUTE="0")
 
 
 @pytest.fixture
-def browser(served: Browser) -> Browser:
+def browser(served):
     """The module's, with a provider that does nothing wrong."""
     served.provider.reset()
     return served
 
 
-def test_a_person_who_signed_in_calls_with_the_rights_of_their_token(browser: Browser) -> None:
+def test_a_person_who_signed_in_calls_with_the_rights_of_their_token(browser):
     browser.provider.scope = "backfills.read"
     session = browser.sign_in()
     assert session["token"].startswith("ru_")
@@ -102,7 +100,7 @@ def test_a_person_who_signed_in_calls_with_the_rights_of_their_token(browser: Br
     assert browser.provider.refused == []
 
 
-def test_a_sign_in_is_offered_where_there_is_one(browser: Browser, start_api: Callable[..., Any]) -> None:
+def test_a_sign_in_is_offered_where_there_is_one(browser, start_api):
     with browser.api.client() as client:
         assert client.get("/sign-ins").json() == {"issuer": browser.provider.url}
     with start_api().client() as client:
@@ -111,7 +109,7 @@ def test_a_sign_in_is_offered_where_there_is_one(browser: Browser, start_api: Ca
         assert_problem(client.post("/sign-ins:complete", json={"attempt": "x"}), 403, "sign_in_refused")
 
 
-def test_what_the_browser_has_shows_neither_verifier_nor_nonce_and_the_store_no_token(browser: Browser) -> None:
+def test_what_the_browser_has_shows_neither_verifier_nor_nonce_and_the_store_no_token(browser):
     started = browser.start()
     session = browser.complete(started, browser.approve(started)).json()
     (request,) = browser.provider.token_requests
@@ -128,7 +126,7 @@ def test_what_the_browser_has_shows_neither_verifier_nor_nonce_and_the_store_no_
         assert base64.b64encode(b" " * shift + begin)[4:40] not in kept
 
 
-def test_a_public_client_signs_in_by_its_verifier_alone(start_api: Callable[..., Any]) -> None:
+def test_a_public_client_signs_in_by_its_verifier_alone(start_api):
     with served_provider(client_secret=None) as provider:
         public = serve(start_api, provider)
         assert public.call(public.sign_in()).status_code == 200
@@ -169,7 +167,7 @@ def test_a_provider_that_renews_no_id_token_ends_the_session_with_the_first_one(
         session = ids.sign_in()
         statuses = set()
 
-        def has_asked() -> bool:
+        def has_asked():
             statuses.add(ids.call(session, "/sessions/current").status_code)
             return len(provider.token_requests) > 1
 
@@ -183,7 +181,7 @@ def test_a_provider_that_renews_no_id_token_ends_the_session_with_the_first_one(
         )
 
 
-def test_a_callback_counts_once(browser: Browser) -> None:
+def test_a_callback_counts_once(browser):
     started = browser.start()
     answer = browser.approve(started)
     assert browser.complete(started, answer).status_code == 201
@@ -193,7 +191,7 @@ def test_a_callback_counts_once(browser: Browser) -> None:
     assert len(browser.provider.token_requests) == 1
 
 
-def test_of_two_callbacks_at_the_same_time_one_counts(browser: Browser) -> None:
+def test_of_two_callbacks_at_the_same_time_one_counts(browser):
     started = browser.start()
     answer = browser.approve(started)
     with ThreadPoolExecutor(4) as pool:
@@ -202,7 +200,7 @@ def test_of_two_callbacks_at_the_same_time_one_counts(browser: Browser) -> None:
     assert len(browser.provider.token_requests) == 1
 
 
-def test_a_state_or_an_attempt_of_another_sign_in_is_refused(browser: Browser) -> None:
+def test_a_state_or_an_attempt_of_another_sign_in_is_refused(browser):
     mine, other = browser.start(), browser.start()
     answer = browser.approve(other)
     assert_problem(browser.complete(mine, answer), 403, "sign_in_refused")
@@ -215,7 +213,7 @@ def test_a_state_or_an_attempt_of_another_sign_in_is_refused(browser: Browser) -
 
 
 @pytest.mark.parametrize("forge", ["mac", "ends", "id", "short"])
-def test_an_attempt_that_this_deployment_did_not_make_is_refused(browser: Browser, forge: str) -> None:
+def test_an_attempt_that_this_deployment_did_not_make_is_refused(browser, forge):
     started = browser.start()
     answer = browser.approve(started)
     attempt_id, ends, mac = started["attempt"].split(".")
@@ -247,14 +245,14 @@ def test_an_attempt_that_this_deployment_did_not_make_is_refused(browser: Browse
         ({"key": "another"}, "InvalidSignatureError"),
     ],
 )
-def test_an_id_token_that_is_not_right_is_refused(browser: Browser, changes: dict[str, Any], why: str) -> None:
+def test_an_id_token_that_is_not_right_is_refused(browser, changes, why):
     if "key" in changes:
         changes = {"key": generated_key("RS256", 1)}
     browser.provider.id_changes = changes
     assert why in browser.refusal()
 
 
-def test_an_id_token_that_nobody_signed_is_refused(browser: Browser) -> None:
+def test_an_id_token_that_nobody_signed_is_refused(browser):
     started = browser.start()
     nonce = dict(parse_qsl(urlsplit(started["authorization_url"]).query))["nonce"]
     claims = browser.provider.issuer.claims(aud="refeed-console", nonce=nonce)
@@ -265,20 +263,20 @@ def test_an_id_token_that_nobody_signed_is_refused(browser: Browser) -> None:
         started = browser.start()
 
 
-def test_an_access_token_that_the_api_does_not_take_is_said_so(browser: Browser) -> None:
+def test_an_access_token_that_the_api_does_not_take_is_said_so(browser):
     browser.provider.access_changes = {"aud": "another"}
     started = browser.start()
     problem = assert_problem(browser.complete(started, browser.approve(started)), 403, "sign_in_refused")
     assert "REFEED_OIDC_AUDIENCE" in problem["detail"]
 
 
-def test_an_answer_of_another_issuer_is_refused_before_its_code_is_sent_anywhere(browser: Browser) -> None:
+def test_an_answer_of_another_issuer_is_refused_before_its_code_is_sent_anywhere(browser):
     browser.provider.answer_changes = {"iss": "https://evil.example"}
     assert "iss is https://evil.example" in browser.refusal()
     assert browser.provider.token_requests == []
 
 
-def test_an_issuer_that_names_itself_in_each_answer_has_to(start_api: Callable[..., Any]) -> None:
+def test_an_issuer_that_names_itself_in_each_answer_has_to(start_api):
     with served_provider(names_issuer=True) as provider:
         strict = serve(start_api, provider)
         assert strict.sign_in()["name"] == "user:ann@shop.example"
@@ -288,7 +286,7 @@ def test_an_issuer_that_names_itself_in_each_answer_has_to(start_api: Callable[.
         assert_problem(strict.complete(started, answer), 403, "sign_in_refused")
 
 
-def test_a_person_who_declines_is_told_in_the_provider_s_words(browser: Browser) -> None:
+def test_a_person_who_declines_is_told_in_the_provider_s_words(browser):
     started = browser.start()
     answer = browser.approve(started, "decline")
     problem = assert_problem(browser.complete(started, answer), 403, "sign_in_refused")
@@ -296,7 +294,7 @@ def test_a_person_who_declines_is_told_in_the_provider_s_words(browser: Browser)
     assert_problem(browser.complete(started, answer), 403, "sign_in_refused")
 
 
-def test_a_code_that_the_provider_does_not_know_is_refused(browser: Browser) -> None:
+def test_a_code_that_the_provider_does_not_know_is_refused(browser):
     browser.provider.answer_changes = {"code": "made-up"}
     assert "token endpoint: invalid_grant" in browser.refusal()
     browser.provider.answer_changes = {"code": ""}
@@ -304,14 +302,14 @@ def test_a_code_that_the_provider_does_not_know_is_refused(browser: Browser) -> 
     assert_problem(browser.complete(started, browser.approve(started)), 403, "sign_in_refused")
 
 
-def test_a_provider_that_is_away_is_said_so(browser: Browser) -> None:
+def test_a_provider_that_is_away_is_said_so(browser):
     started = browser.start()
     answer = browser.approve(started)
     browser.provider.status = 500
     assert_problem(browser.complete(started, answer), 503, "identity_unavailable")
 
 
-def test_a_token_without_a_refresh_token_ends_its_session(browser: Browser) -> None:
+def test_a_token_without_a_refresh_token_ends_its_session(browser):
     browser.provider.gives_refresh_token = False
     browser.provider.token_seconds = 2
     session = browser.sign_in()
@@ -321,13 +319,13 @@ def test_a_token_without_a_refresh_token_ends_its_session(browser: Browser) -> N
     )
 
 
-def test_a_refresh_token_keeps_the_session_and_is_used_once_by_all_replicas(browser: Browser) -> None:
+def test_a_refresh_token_keeps_the_session_and_is_used_once_by_all_replicas(browser):
     browser.provider.token_seconds = 2
     session = browser.sign_in()
     until = time.monotonic() + 3
 
-    def work(_: int) -> set[int]:
-        found: set[int] = set()
+    def work(_):
+        found = set()
         while time.monotonic() < until:
             found.add(browser.call(session, "/sessions/current").status_code)
         return found
@@ -340,7 +338,7 @@ def test_a_refresh_token_keeps_the_session_and_is_used_once_by_all_replicas(brow
     assert 1 <= len(renewals) <= 4
 
 
-def test_a_person_who_lost_their_rights_at_the_provider_is_out_with_the_next_renewal(browser: Browser) -> None:
+def test_a_person_who_lost_their_rights_at_the_provider_is_out_with_the_next_renewal(browser):
     browser.provider.token_seconds = 2
     session = browser.sign_in()
     browser.provider.revoked.add("ann")
@@ -351,7 +349,7 @@ def test_a_person_who_lost_their_rights_at_the_provider_is_out_with_the_next_ren
     assert_problem(browser.call(session), 401, "unauthenticated")
 
 
-def test_a_renewal_for_another_person_ends_the_session(browser: Browser) -> None:
+def test_a_renewal_for_another_person_ends_the_session(browser):
     browser.provider.token_seconds = 2
     session = browser.sign_in()
     browser.provider.id_changes = {"sub": "bob"}
@@ -368,7 +366,7 @@ def test_while_the_provider_is_away_a_token_counts_until_it_ends(browser, monkey
     assert_problem(browser.call(session), 503, "identity_unavailable")
 
 
-def test_a_sign_out_ends_the_session_here_and_leads_to_the_provider_s_page(browser: Browser) -> None:
+def test_a_sign_out_ends_the_session_here_and_leads_to_the_provider_s_page(browser):
     session = browser.sign_in()
     with browser.api.client(session["token"]) as client:
         ended = client.delete("/sessions/current").json()
@@ -379,7 +377,7 @@ def test_a_sign_out_ends_the_session_here_and_leads_to_the_provider_s_page(brows
     assert browser.provider.signed_out == ["ann"]
 
 
-def test_a_key_s_session_is_as_before_beside_people_s(browser: Browser) -> None:
+def test_a_key_s_session_is_as_before_beside_people_s(browser):
     with browser.api.client(browser.api.make_key("backfills.read")) as client:
         token = client.post("/sessions").json()["token"]
     with browser.api.client(token) as client:
@@ -389,6 +387,6 @@ def test_a_key_s_session_is_as_before_beside_people_s(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("token", ["ru_", "ru_" + "a" * 43, "ru_" + "a" * 44])
-def test_what_is_no_session_of_a_person_is_nobody(browser: Browser, token: str) -> None:
+def test_what_is_no_session_of_a_person_is_nobody(browser, token):
     with browser.api.client(token) as client:
         assert_problem(client.get("/backfills"), 401, "unauthenticated")

@@ -1,7 +1,6 @@
 """``GET /status`` and ``GET /inbox``, and what the terminal shows of them, over jobs of every kind."""
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from model.errors import StoreUnavailableError
 from model.fault import FaultRecord
 from model.job import JobState, new_job_id
 from model.message import backup_subscription_id
-from model.stream_update import ENDED_UPDATES, UpdateState
+from model.stream_update import ENDED_UPDATES
 from streams.status import StatusFile
 from tests.api.terminal import refeed
 from tests.waiting import wait_until
@@ -73,12 +72,12 @@ class Jobs:
 
 
 @pytest.fixture
-def api(start_api: Callable[..., Any]) -> Any:
+def api(start_api):
     return start_api()
 
 
 @pytest.fixture
-def jobs(api: Any) -> Jobs:
+def jobs(api):
     return Jobs(api.store, api.home)
 
 
@@ -95,7 +94,7 @@ def get(api: Any, path: str) -> Any:
         return client.get(path).json()
 
 
-def test_a_quiet_home_is_ok_and_nothing_waits(api: Any, refeed: Any) -> None:
+def test_a_quiet_home_is_ok_and_nothing_waits(api, refeed):
     code, text, _ = refeed("status")
     assert (code, text.splitlines()[0]) == (0, "OK: there are no problems")
     assert "No stream has reported yet" in text
@@ -104,7 +103,7 @@ def test_a_quiet_home_is_ok_and_nothing_waits(api: Any, refeed: Any) -> None:
     assert json.loads(refeed("status", "--json")[1]) == get(api, "/status")
 
 
-def test_the_first_line_says_that_something_waits_although_nothing_is_wrong(refeed: Any, jobs: Jobs) -> None:
+def test_the_first_line_says_that_something_waits_although_nothing_is_wrong(refeed, jobs):
     jobs.canary()
     code, text, _ = refeed("status")
     assert (code, text.splitlines()[0]) == (0, "OK: there are no problems, and 1 item waits for you: refeed inbox")
@@ -144,12 +143,12 @@ def test_the_inbox_has_what_waits_for_a_person_with_the_command_that_answers_it(
 
 
 @pytest.mark.parametrize("state", sorted(ENDED_UPDATES))
-def test_an_update_in_the_inbox_may_have_failed_in_any_way(state: UpdateState) -> None:
+def test_an_update_in_the_inbox_may_have_failed_in_any_way(state):
     item = InboxItem("failure", "update", "ro_1", state, None, "ann", datetime.now(UTC), "It went back.")
     assert InboxItemOut.model_validate(item, from_attributes=True).state == state
 
 
-def test_a_failed_merge_waits_until_a_later_one_has_made_up_for_it(api: Any, refeed: Any, jobs: Jobs) -> None:
+def test_a_failed_merge_waits_until_a_later_one_has_made_up_for_it(api, refeed, jobs):
     new_year = "2026-01-01T00:00:00+00:00"
     jobs.merge("orders", state=JobState.FAILED)
     jobs.merge("orders", state=JobState.FAILED, dry_run=True)
@@ -180,7 +179,7 @@ def test_a_failed_compaction_waits_until_a_later_one_has_compacted_its_tables(ap
     assert get(api, "/inbox")["items"] == []
 
 
-def test_a_compaction_that_runs_is_in_the_status_with_its_tables(api: Any, refeed: Any, jobs: Jobs) -> None:
+def test_a_compaction_that_runs_is_in_the_status_with_its_tables(api, refeed, jobs):
     running = jobs.compaction("archive", "staging.orders", state=JobState.PAUSED)
     jobs.store.change(running, actor="driver", what="archive compacted", findings={"tables": {"archive": 7}})
     (shown,) = get(api, "/status")["compactions"]
@@ -190,7 +189,7 @@ def test_a_compaction_that_runs_is_in_the_status_with_its_tables(api: Any, refee
     assert [running, "PAUSED", "1", "2"] in [line.split() for line in text.splitlines()]
 
 
-def test_a_stream_that_is_silent_or_failing_is_wrong_and_exits_one(api: Any, refeed: Any) -> None:
+def test_a_stream_that_is_silent_or_failing_is_wrong_and_exits_one(api, refeed):
     report(api.home, "backup", state="running", seconds_ago=3600, totals={"messages": 5})
     report(api.home, "pipeline-a", state="stopped")
     assert [(problem["code"], problem["name"]) for problem in get(api, "/status")["problems"]] == [
@@ -204,7 +203,7 @@ def test_a_stream_that_is_silent_or_failing_is_wrong_and_exits_one(api: Any, ref
     assert get(api, "/status")["problems"][0]["message"] == "storage_full: The disk is full."
 
 
-def test_a_backup_that_does_not_run_while_topics_are_attached_is_wrong(api: Any) -> None:
+def test_a_backup_that_does_not_run_while_topics_are_attached_is_wrong(api):
     report(api.home, "backup", state="stopped")
     assert get(api, "/status")["is_ok"]
     api.pubsub.create_topic("orders")
@@ -217,10 +216,10 @@ def test_a_backup_that_does_not_run_while_topics_are_attached_is_wrong(api: Any)
 
 
 def test_a_background_loop_that_fails_is_wrong_until_it_works_again(api, refeed, monkeypatch):
-    def fail(*_: Any) -> None:
+    def fail(*_):
         raise StoreUnavailableError("no room on /var/lib/postgres")
 
-    def names() -> list[str]:
+    def names():
         return [each["name"] for each in get(api, "/status")["problems"] if each["code"] == "background_failing"]
 
     with monkeypatch.context() as patched:
@@ -230,7 +229,7 @@ def test_a_background_loop_that_fails_is_wrong_until_it_works_again(api, refeed,
     wait_until(lambda: names() == [], "it works again")
 
 
-def test_the_root_leads_on_to_what_there_is_and_needs_nobody(start_api: Callable[..., Any]) -> None:
+def test_the_root_leads_on_to_what_there_is_and_needs_nobody(start_api):
     closed = start_api()
     closed.make_key("backfills.read")
     with closed.client() as client:

@@ -1,7 +1,6 @@
 """The streams' figures for Prometheus: those that docs/reference/metrics.md names, and none that nobody knows."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ def render(*streams: StreamInfo) -> str:
     return generate_latest(registry).decode()
 
 
-def test_every_documented_figure_is_there_with_its_help_and_type_and_no_other() -> None:
+def test_every_documented_figure_is_there_with_its_help_and_type_and_no_other():
     text = render(
         stream(
             "backup",
@@ -59,7 +58,7 @@ def test_every_documented_figure_is_there_with_its_help_and_type_and_no_other() 
         assert family.type == ("counter" if f"{family.name}_total" in DOCUMENTED else "gauge")
 
 
-def test_what_nobody_knows_is_absent_and_what_was_counted_is_0() -> None:
+def test_what_nobody_knows_is_absent_and_what_was_counted_is_0():
     figures = parse(render(stream("silent", state="NOT_REPORTING"), stream("new", totals={"messages": 0})))
     assert figures == {
         ("refeed_stream_up", "silent"): 0,
@@ -70,18 +69,18 @@ def test_what_nobody_knows_is_absent_and_what_was_counted_is_0() -> None:
     }
 
 
-def test_streams_that_ended_or_are_silent_are_down() -> None:
+def test_streams_that_ended_or_are_silent_are_down():
     for state, is_up in {"STARTING": 1, "DRAINING": 1, "DRAINED": 0, "FAILED": 0, "NOT_REPORTING": 0}.items():
         assert parse(render(stream("backup", state=state)))["refeed_stream_up", "backup"] == is_up
 
 
-def test_streams_that_somebody_ended_are_not_wanted() -> None:
+def test_streams_that_somebody_ended_are_not_wanted():
     for state, is_wanted in {"RUNNING": 1, "DRAINING": 1, "DRAINED": 0, "CANCELLED": 0, "FAILED": 1}.items():
         assert parse(render(stream("backup", state=state)))["refeed_stream_wanted", "backup"] == is_wanted
 
 
 @pytest.mark.parametrize("state", ["DRAINED", "FAILED", "NOT_REPORTING"])
-def test_a_group_that_left_the_registry_keeps_no_alarm_ringing(state: str) -> None:
+def test_a_group_that_left_the_registry_keeps_no_alarm_ringing(state):
     gone = stream("pipeline-a", state=state, is_retired=True, totals={"messages": 5}, seconds_since_report=1e6)
     unknown = stream("pipeline-b", state=state, is_retired=None)
     assert parse(render(gone, unknown)) == {
@@ -95,7 +94,7 @@ def test_a_group_that_left_the_registry_keeps_no_alarm_ringing(state: str) -> No
     }
 
 
-def test_the_api_has_the_figures_and_the_problems_of_streams_in_other_pods(start_api: Callable[..., Any]) -> None:
+def test_the_api_has_the_figures_and_the_problems_of_streams_in_other_pods(start_api):
     api = start_api()
     status = {
         "totals": {"messages": 7},

@@ -3,9 +3,7 @@
 import base64
 import hashlib
 import re
-from collections.abc import Callable
 from importlib.metadata import distribution
-from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import pytest
@@ -16,14 +14,14 @@ _TYPES = {".css": "text/css", ".js": "text/javascript", ".png": "image/png"}
 
 
 @pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Any:
+def api(start_api):
     """An API that has a key, called by somebody without one."""
     api = start_api()
     api.make_key(ADMIN)
     return api
 
 
-def test_the_page_names_no_other_host_and_each_file_that_it_names_is_served(api: Any) -> None:
+def test_the_page_names_no_other_host_and_each_file_that_it_names_is_served(api):
     with api.client() as client:
         page = client.get("/docs")
         assert page.status_code == 200
@@ -41,7 +39,7 @@ def test_the_page_names_no_other_host_and_each_file_that_it_names_is_served(api:
         assert not re.search(r"(https?:)?//", page.text)
 
 
-def test_the_page_works_behind_a_proxy_that_serves_it_under_a_path(api: Any) -> None:
+def test_the_page_works_behind_a_proxy_that_serves_it_under_a_path(api):
     with api.client() as client:
         named = re.findall(r"""(?:src|href|url)\s*[=:]\s*["']([^"']+)["']""", client.get("/docs").text)
     assert not [name for name in named if name.startswith("/")]
@@ -68,7 +66,7 @@ def test_the_browser_is_told_to_ask_nobody_else_and_to_run_no_other_script(clien
 
 
 @pytest.mark.parametrize("path", ["/redoc", "/docs/", "/docs/main.py", "/docs/..%2Fmain.py"])
-def test_nothing_else_is_served_to_everybody(api: Any, path: str) -> None:
+def test_nothing_else_is_served_to_everybody(api, path):
     with api.client() as client:
         assert client.get(path).status_code == 401
     with api.client(api.make_key(ADMIN, name="reader")) as client:

@@ -1,17 +1,15 @@
 """The terminal against the API as it is served: both mean the same by the same words."""
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
 
 import pytest
 
 from backfill.plan.request import BackfillRequest
 from connectors.lake.archive import LakeArchive
 from model.declaration import declared_fields
-from tests.api.terminal import Refeed, refeed
+from tests.api.terminal import refeed
 from tests.archive import messages, write_commits
 
 __all__ = ["refeed"]
@@ -21,7 +19,7 @@ DAY = f"day:DATE:{(datetime.now(UTC).date() - timedelta(days=1)).isoformat()}"
 
 
 @pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Any:
+def api(start_api):
     api = start_api()
     rows = messages(1, data=[b'{"n": 1}'], message_id=["m1"])
     write_commits(LakeArchive(str(api.home / "lake"), "backup.messages"), {"orders": rows})
@@ -29,13 +27,13 @@ def api(start_api: Callable[..., Any]) -> Any:
 
 
 @pytest.fixture
-def backfill(api: Any, refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> Refeed:
+def backfill(api, refeed, monkeypatch):
     """Runs ``refeed backfill ARGUMENTS`` against the API, in its home."""
     monkeypatch.setenv("REFEED_HOME", str(api.home))
     return partial(refeed, "backfill")
 
 
-def test_a_plan_is_read_and_quoted(backfill: Callable[..., tuple[int, str, str]]) -> None:
+def test_a_plan_is_read_and_quoted(backfill):
     code, text, _ = backfill("planned", "--query", QUERY, "-p", DAY, "--dry-run")
     assert code == 0
     plan_id = text.split()[0]

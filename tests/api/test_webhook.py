@@ -1,6 +1,5 @@
 import base64
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from queue import Queue
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.archive import fill_archive
-from tests.worlds.http import Answer, Call, answering
+from tests.worlds.http import Answer, answering
 
 SECRET = "whsec_" + base64.b64encode(b"s" * 32).decode()
 DAY = {"type": "DATE", "value": "2026-01-01"}
@@ -21,11 +20,11 @@ BODY: dict[str, Any] = {
 
 
 @pytest.fixture
-def heard() -> Iterator[tuple[str, "Queue[dict[str, Any]]"]]:
+def heard():
     """An address, and what is sent there."""
-    calls: Queue[dict[str, Any]] = Queue()
+    calls = Queue()
 
-    def hear(call: Call) -> Answer:
+    def hear(call):
         calls.put(json.loads(call.body))
         return Answer(204)
 

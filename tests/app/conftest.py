@@ -1,9 +1,6 @@
 """A deployment on a home of its own, with a local Pub/Sub server; its drivers only sleep."""
 
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,14 +12,14 @@ from tests.backfill.conftest import FakeLauncher
 
 
 @pytest.fixture
-def launcher() -> Iterator[FakeLauncher]:
+def launcher():
     launcher = FakeLauncher()
     yield launcher
     launcher.end_all()
 
 
 @pytest.fixture
-def open_deployment(tmp_path: Path, launcher: FakeLauncher) -> Iterator[Callable[..., Deployment]]:
+def open_deployment(tmp_path, launcher):
     """Make one more deployment of the same home, with these variables; it is closed at the end."""
     with PubSubServer(tmp_path / "pubsub") as server, ExitStack() as stack:
         given = {"REFEED_HOME": str(tmp_path), "PUBSUB_EMULATOR_HOST": server.emulator_host}
@@ -30,7 +27,7 @@ def open_deployment(tmp_path: Path, launcher: FakeLauncher) -> Iterator[Callable
         with PubSub(settings.project, server.emulator_host) as pubsub:
             pubsub.create_topic("replay")
 
-        def make(*, interrupt_at_exit: bool = False, **environment: Any) -> Deployment:
+        def make(*, interrupt_at_exit=False, **environment):
             deployment = Deployment(
                 read_settings({**given, **environment}), interrupt_at_exit=interrupt_at_exit, launcher=launcher
             )

@@ -2,9 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import httpx
 import pytest
@@ -36,7 +35,7 @@ def alone(api_url: str) -> Iterator[httpx.Client]:
         assert not thread.is_alive()
 
 
-def test_it_shows_the_other_process_s_api_and_ends_with_a_page_open(start_api: Callable[..., Any]) -> None:
+def test_it_shows_the_other_process_s_api_and_ends_with_a_page_open(start_api):
     api = start_api()
     with alone(api.url) as client:
         assert client.get("/", follow_redirects=True).url.path == "/console"
@@ -50,7 +49,7 @@ def test_it_shows_the_other_process_s_api_and_ends_with_a_page_open(start_api: C
         assert time.monotonic() - began < SECONDS / 2
 
 
-def test_an_api_that_is_away_is_said_in_words() -> None:
+def test_an_api_that_is_away_is_said_in_words():
     with alone("http://127.0.0.1:9") as client:
         page = client.get("/console")
         assert (page.status_code, "does not answer" in page.text) == (503, True)
@@ -60,5 +59,5 @@ def test_an_api_that_is_away_is_said_in_words() -> None:
 @pytest.mark.parametrize(
     ("server", "url"), [(("127.0.0.1", 80), "http://127.0.0.1:80"), (("::1", 8080), "http://[::1]:8080")]
 )
-def test_the_api_beside_it_is_at_the_socket_whatever_the_host_header_says(server: Any, url: str) -> None:
+def test_the_api_beside_it_is_at_the_socket_whatever_the_host_header_says(server, url):
     assert find_own_api({"type": "http", "server": server, "headers": [(b"host", b"evil.example")]}) == url

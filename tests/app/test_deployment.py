@@ -1,18 +1,13 @@
 """What a process opens, and what becomes of its jobs when it closes that."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
-from app.deployment import Deployment
 from backfill.plan.request import BackfillRequest
 from model.errors import StoreUnavailableError
 from model.job import JobState
 from model.principal import LOCAL
 from tests.waiting import wait_until
 
-Open = Callable[..., Deployment]
 REQUEST = BackfillRequest(
     "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'", "replay"
 )
@@ -41,7 +36,7 @@ def test_a_service_ends_also_when_its_store_does_not_answer(open_deployment, lau
     deployment = open_deployment(interrupt_at_exit=True)
     deployment.start()
 
-    def fail(*_: Any, **__: Any) -> None:
+    def fail(*_, **__):
         raise StoreUnavailableError("not now")
 
     monkeypatch.setattr(deployment.store, "held", fail)
@@ -55,7 +50,7 @@ def test_a_service_ends_also_when_its_store_does_not_answer(open_deployment, lau
     monkeypatch.undo()
 
 
-def test_a_backfill_that_waits_without_a_driver_keeps_no_spark(open_deployment: Open, launcher: Any) -> None:
+def test_a_backfill_that_waits_without_a_driver_keeps_no_spark(open_deployment, launcher):
     deployment = open_deployment()
     deployment.start()
     request = BackfillRequest(REQUEST.query, REQUEST.topic, start_paused=True)
@@ -64,20 +59,20 @@ def test_a_backfill_that_waits_without_a_driver_keeps_no_spark(open_deployment: 
     assert launcher.closed == 1
 
 
-def test_what_was_never_started_leaves_the_launcher_alone(open_deployment: Open, launcher: Any) -> None:
+def test_what_was_never_started_leaves_the_launcher_alone(open_deployment, launcher):
     deployment = open_deployment()
     deployment.open()
     deployment.close()
     assert launcher.closed == 0
 
 
-def test_every_part_is_opened_once_and_shared(open_deployment: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[str] = []
+def test_every_part_is_opened_once_and_shared(open_deployment, monkeypatch):
+    opened = []
     for place in ("jobs.store.open_store", "warehouse.open.open_warehouse", "app.backfills.open_queries"):
         module, _, name = place.rpartition(".")
         found = getattr(__import__(module, fromlist=[name]), name)
 
-        def note(*args: Any, found: Any = found, name: str = name) -> Any:
+        def note(*args, found=found, name=name):
             opened.append(name)
             return found(*args)
 
@@ -89,7 +84,7 @@ def test_every_part_is_opened_once_and_shared(open_deployment: Open, monkeypatch
     assert sorted(opened) == ["open_queries", "open_store", "open_warehouse"]
 
 
-def test_what_is_not_asked_for_is_not_opened(open_deployment: Open) -> None:
+def test_what_is_not_asked_for_is_not_opened(open_deployment):
     deployment = open_deployment()
     assert deployment.warehouse
     assert deployment.backfill_settings

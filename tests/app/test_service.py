@@ -2,14 +2,12 @@
 
 import asyncio
 import base64
-from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
 from api.audit import AuditTrail
-from app.deployment import Deployment
 from app.service import create_app, open_services
 from backfill.steer.service import BackfillService
 from backup.compaction.service import CompactionService
@@ -42,12 +40,12 @@ CLOSED: list[tuple[type[Any], str]] = [
 
 @pytest.mark.parametrize("failing", [None, *dict.fromkeys(CLOSED)])
 def test_each_part_is_closed_before_what_it_uses_whatever_fails(open_deployment, monkeypatch, failing):
-    closed: list[tuple[type[Any], str]] = []
+    closed = []
 
-    def noting(part: type[Any], method: str) -> Callable[..., None]:
+    def noting(part, method):
         found = getattr(part, method)
 
-        def close(self: Any, **options: Any) -> None:
+        def close(self, **options):
             closed.append((part, method))
             found(self, **options)
             if (part, method) == failing:
@@ -60,7 +58,7 @@ def test_each_part_is_closed_before_what_it_uses_whatever_fails(open_deployment,
     # Nobody listens there, and there is no news.
     webhook = {"REFEED_NOTIFY_URL": "http://127.0.0.1:9/", "REFEED_NOTIFY_SECRET": SECRET, "REFEED_MERGE_AT": ""}
 
-    def run() -> None:
+    def run():
         with open_services(open_deployment(**webhook)) as services:
             assert services.backfills.check_readiness() == {}
 
@@ -72,11 +70,11 @@ def test_each_part_is_closed_before_what_it_uses_whatever_fails(open_deployment,
     assert closed == CLOSED
 
 
-def test_an_app_that_has_ended_is_served_again(open_deployment: Callable[..., Deployment]) -> None:
+def test_an_app_that_has_ended_is_served_again(open_deployment):
     # Somebody else's Spark, which nothing here needs.
     app = create_app(open_deployment(REFEED_CONNECT_URL="sc://127.0.0.1:9", REFEED_MERGE_AT="").settings)
 
-    async def ask() -> set[str]:
+    async def ask():
         transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
         async with (
             app.router.lifespan_context(app),

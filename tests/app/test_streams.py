@@ -1,10 +1,8 @@
 """What the processes of streams are given."""
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -20,7 +18,7 @@ from warehouse.lake.warehouse import LakeWarehouse
 
 
 def test_an_agent_s_stream_does_not_open_the_job_store(open_deployment, monkeypatch, tmp_path):
-    given: list[Any] = []
+    given = []
     monkeypatch.setattr("backup.job.run_backup", lambda *parts, **named: given.extend([*parts, named]) or 7)
     settings = open_deployment(REFEED_JOB_STORE=f"sqlite:///{tmp_path / 'shared.db'}").settings
     assert streams.run_backup(settings, instance_id="in_1") == 7
@@ -42,7 +40,7 @@ def test_a_stream_without_an_agent_is_reported_to_a_store_that_is_not_its_home_s
     settings = open_deployment(REFEED_JOB_STORE=url).settings
     folder = StreamFolder.of(settings.home, "pipeline-default")
 
-    def run(*_: Any, **__: Any) -> int:
+    def run(*_, **__):
         folder.run.mkdir(parents=True)
         StatusFile(folder.status, instance="home-1").write_last(state="stopped", totals={"messages": 3})
         return 7
@@ -67,18 +65,18 @@ def test_a_stream_is_reported_also_after_its_reporter_was_killed(
     open_store(url).close()
     settings = open_deployment(REFEED_JOB_STORE=url).settings
     folder = StreamFolder.of(settings.home, "backup")
-    begun: list[Any] = []
+    begun = []
     begin = streams._Reporter._begin
 
-    def note(reporter: Any) -> Any:
+    def note(reporter):
         begun.append(begin(reporter))
         return begun[-1]
 
-    def reported() -> list[tuple[str]]:
+    def reported():
         with closing(sqlite3.connect(tmp_path / "shared.db")) as connection:
             return connection.execute("SELECT json_extract(report, '$.state') FROM reports").fetchall()
 
-    def run(*_: Any, **__: Any) -> int:
+    def run(*_, **__):
         folder.run.mkdir(parents=True)
         status = StatusFile(folder.status, instance="home-1")
         begun[0].kill()
@@ -102,7 +100,7 @@ def test_a_stream_is_reported_also_after_its_reporter_was_killed(
     "start", [streams.run_backup, streams.run_kinesis, partial(streams.run_pipeline, group="g")]
 )
 def test_no_stream_is_started_in_a_warehouse_that_does_not_keep_writers_apart(open_deployment, monkeypatch, start):
-    def refuse(_: LakeWarehouse) -> None:
+    def refuse(_):
         raise WarehouseError("If-None-Match")
 
     monkeypatch.setattr(LakeWarehouse, "check_store", refuse)
@@ -113,15 +111,15 @@ def test_no_stream_is_started_in_a_warehouse_that_does_not_keep_writers_apart(op
 
 
 def test_the_pipeline_connects_when_it_asks_and_is_disconnected_at_its_end(open_deployment, monkeypatch):
-    opened: list[PubSub] = []
-    closed: list[PubSub] = []
+    opened = []
+    closed = []
 
-    def close(pubsub: PubSub) -> None:
+    def close(pubsub):
         closed.append(pubsub)
 
     monkeypatch.setattr(PubSub, "close", close)
 
-    def run(settings: Any, group: str, *, open_pubsub: Callable[[], PubSub], **parts: Any) -> int:
+    def run(settings, group, *, open_pubsub, **parts):
         assert sorted(parts) == ["instance_id", "mapping", "name", "warehouse"]
         opened.append(open_pubsub())
         assert opened[0].list_topics() == ["replay"]
@@ -151,7 +149,7 @@ def test_a_stream_that_fails_before_it_runs_has_said_why_where_its_agent_reads_i
     settings = open_deployment().settings
     folder = StreamFolder.of(settings.home, "backup", "in_1")
 
-    def fail(*_: Any, **__: Any) -> int:
+    def fail(*_, **__):
         folder.run.mkdir(parents=True)
         StatusFile(folder.status, instance="in_1").write(state="starting", place={"project": "p"})
         raise error
@@ -170,7 +168,7 @@ def test_the_end_that_a_stream_wrote_itself_stands(open_deployment, monkeypatch)
     folder = StreamFolder.of(settings.home, "pipeline-default", "in_1")
     last = {"code": "storage_full", "message": "The disk is full."}
 
-    def fail(*_: Any, **__: Any) -> int:
+    def fail(*_, **__):
         folder.run.mkdir(parents=True)
         StatusFile(folder.status, instance="in_1").write_last(state="stopped", error=last)
         raise WarehouseError("later")
@@ -184,7 +182,7 @@ def test_the_end_that_a_stream_wrote_itself_stands(open_deployment, monkeypatch)
 def test_a_stream_without_an_agent_says_why_it_fails_at_its_terminal_alone(open_deployment, monkeypatch):
     settings = open_deployment().settings
 
-    def fail(*_: Any, **__: Any) -> int:
+    def fail(*_, **__):
         raise WarehouseError("no")
 
     monkeypatch.setattr("collector.kinesis.run_kinesis", fail)

@@ -2,11 +2,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from google.pubsub_v1.services.subscriber import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 from app.backfills import assemble_backfills, open_queries
-from backfill.steer.service import BackfillService
 from connectors.pubsub.client import PubSub
 from jobs.launcher import Launch
 from jobs.store import JobStore
@@ -29,7 +27,7 @@ PUBLISHED_AT = datetime(2024, 3, 1, 12, 0, 0, 5, UTC)
 
 
 @pytest.fixture
-def emulator_host(tmp_path: Path) -> Iterator[str]:
+def emulator_host(tmp_path):
     server = PubSubServer(tmp_path / "pubsub")
     port = server.start()
     yield f"127.0.0.1:{port}"
@@ -37,21 +35,21 @@ def emulator_host(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def pubsub(emulator_host: str) -> Iterator[PubSub]:
+def pubsub(emulator_host):
     with PubSub("shop", emulator_host) as pubsub:
         yield pubsub
 
 
 @pytest.fixture
-def receive(pubsub: PubSub) -> Callable[[int], list[Any]]:
+def receive(pubsub):
     """Return what receives so many messages of topic ``replay``, and sees that no more come."""
     pubsub.create_topic("replay")
     pubsub.create_subscription("listener", "replay")
     client = SubscriberClient(transport=SubscriberGrpcTransport(channel=pubsub.channel))
     path = pubsub.subscription_path("listener")
 
-    def pull(count: int) -> list[Any]:
-        received: list[Any] = []
+    def pull(count):
+        received = []
         deadline = time.monotonic() + 30
         while len(received) < count and time.monotonic() < deadline:
             answer = client.pull(subscription=path, max_messages=1000, timeout=5)
@@ -129,7 +127,7 @@ class FakeLauncher:
 
 
 @pytest.fixture
-def launcher() -> Iterator[FakeLauncher]:
+def launcher():
     launcher = FakeLauncher()
     yield launcher
     launcher.end_all()
@@ -153,15 +151,15 @@ class MemoryStaging:
 
 
 @pytest.fixture
-def rows() -> Callable[..., pa.RecordBatch]:
+def rows():
     return message_rows
 
 
 @pytest.fixture
-def open_service(deployment, launcher, pubsub) -> Iterator[Callable[..., BackfillService]]:
+def open_service(deployment, launcher, pubsub):
     """Open the service of a ``deployment``, with changes to its settings; it is closed at the end."""
 
-    def open_one(staging_of: Any = lambda _topic: None, **changes: Any) -> BackfillService:
+    def open_one(staging_of=lambda _topic: None, **changes):
         settings = replace(deployment, **changes)
         store, queries = JobStore(settings.home / "jobs.db"), open_queries(settings)
         service = assemble_backfills(
@@ -183,5 +181,5 @@ def open_service(deployment, launcher, pubsub) -> Iterator[Callable[..., Backfil
 
 
 @pytest.fixture
-def service(open_service: Callable[..., BackfillService]) -> BackfillService:
+def service(open_service):
     return open_service()

@@ -3,11 +3,9 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,7 +71,7 @@ class Threads:
 
 
 @pytest.fixture
-def spark(monkeypatch: pytest.MonkeyPatch) -> Threads:
+def spark(monkeypatch):
     threads = Threads()
     monkeypatch.setattr("connectors.spark.session._open_launched", lambda _name: threads)
     # Eight slices.
@@ -82,7 +80,7 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Threads:
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lake(tmp_path_factory):
     path = tmp_path_factory.mktemp("home") / "lake"
     times = [datetime(2024, 3, 1, tzinfo=UTC) + timedelta(milliseconds=n) for n in range(ROWS)]
     # The second half is one key, newest first in the archive.
@@ -115,8 +113,8 @@ class Backfill:
 
 
 @pytest.fixture
-def make(tmp_path: Path, lake: Path, emulator_host: str, receive: Any) -> Callable[..., Backfill]:
-    def make_backfill(sql: str = ALL, **run: Any) -> Backfill:
+def make(tmp_path, lake, emulator_host, receive):
+    def make_backfill(sql=ALL, **run):
         today = datetime.now(UTC)
         folder = BackfillFolder(tmp_path / "bf_1")
         target = {
@@ -144,10 +142,10 @@ def rows_in(messages: list[Any]) -> Counter[int]:
 
 
 @pytest.fixture
-def background() -> Iterator[Callable[[Callable[[], Any]], threading.Thread]]:
-    threads: list[threading.Thread] = []
+def background():
+    threads = []
 
-    def start(do: Callable[[], Any]) -> threading.Thread:
+    def start(do):
         threads.append(threading.Thread(target=do, daemon=True))
         threads[-1].start()
         return threads[-1]
@@ -166,7 +164,7 @@ def test_a_folder_of_an_earlier_version_is_published_whole(spark, make, receive)
 
 
 @pytest.fixture(params=[-400, 400])
-def wrong_clock(request: pytest.FixtureRequest) -> Iterator[Any]:
+def wrong_clock(request):
     """The driver's clock, more than a year late or early; what time passes is right."""
     skew = timedelta(days=request.param)
     clock = SimpleNamespace(**vars(time))
@@ -216,7 +214,7 @@ def test_more_rows_than_may_be_sent_without_an_approval_wait(spark, make, receiv
 
 def test_an_order_to_run_is_no_approval(spark, make, background):
     backfill = make(approval_rows=ROWS - 1)
-    ended: list[Outcome] = []
+    ended = []
     running = background(lambda: ended.append(backfill.run()))
     wait_until(lambda: backfill.folder.read_pause(1) is not None, "it waits for an approval")
     # A new rate is such an order, and takes the pause back; so does a resume that comes before the rows are known.
@@ -234,7 +232,7 @@ def test_a_subscription_to_yield_to_that_is_deleted_fails_it(spark, make, pubsub
     pubsub.create_topic("live")
     pubsub.create_subscription("slow", "live")
     backfill = make(yield_to={"subscription": "slow", "max_oldest_unacked_seconds": 60.0})
-    ended: list[Outcome] = []
+    ended = []
     running = background(lambda: ended.append(backfill.run(rate_limit_messages_per_second=20.0)))
     wait_until(lambda: backfill.published > 0, "it publishes")
     pubsub.delete_subscription("slow")
@@ -249,7 +247,7 @@ def test_a_driver_shows_that_it_lives_though_its_storage_fails_for_once(make, ba
     backfill.order(1)
     may_go_on = BackfillFolder.may_go_on
 
-    def flaky(folder: BackfillFolder, epoch: int) -> bool:
+    def flaky(folder, epoch):
         for failure in failures:
             raise failure
         return may_go_on(folder, epoch)
@@ -280,7 +278,7 @@ def test_more_than_the_deployment_allows_is_not_published_at_all(spark, make, bo
     assert (spark.passes, spark.stopped) == (0, True)
 
 
-def test_by_key_takes_the_columns_that_it_sorts_by(spark: Threads, make: Callable[..., Backfill]) -> None:
+def test_by_key_takes_the_columns_that_it_sorts_by(spark, make):
     backfill = make("SELECT data, attributes, message_id FROM refeed_archive", ordering="by_key")
     with pytest.raises(QueryError, match="needs the columns ordering_key, publish_time and message_id"):
         backfill.run()
@@ -330,7 +328,7 @@ def test_failures_within_the_budget_do_not_keep_the_rest_from_going_out(spark, m
     assert {letter.message_id for letter in list_dead_letters(backfill.folder, limit=9).letters} == {"7", "3000"}
 
 
-def test_what_a_task_finds_out_is_how_the_attempt_ends(spark: Threads, make: Callable[..., Backfill]) -> None:
+def test_what_a_task_finds_out_is_how_the_attempt_ends(spark, make):
     backfill = make()
     specification = backfill.folder.read_specification()
     target = {**specification["target"], "topic_path": "projects/shop/topics/deleted"}

@@ -18,9 +18,7 @@ def archive(tmp_path):
 def pulled():
     """Return a batch as a Pull brings it; ids count up from ``first``."""
 
-    def make(
-        topic: str, *payloads: bytes, first: int = 1, attributes: dict[str, str] | None = None
-    ) -> PulledBatch:
+    def make(topic, *payloads, first=1, attributes=None):
         subscription = f"refeed-backup.{topic}"
         rows = pa.RecordBatch.from_pylist(
             [

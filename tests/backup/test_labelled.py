@@ -1,5 +1,3 @@
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
@@ -7,26 +5,26 @@ import pytest
 from backup.labelled import LabelledTopics
 from connectors.pubsub.client import PubSub
 from local.server import PubSubServer
-from model.settings import Settings, read_settings
+from model.settings import read_settings
 from tests.labels import label_topic
 
 
 @pytest.fixture
-def pubsub(tmp_path: Path) -> Iterator[PubSub]:
+def pubsub(tmp_path):
     with PubSubServer(tmp_path / "pubsub") as server, PubSub("shop", server.emulator_host) as client:
         yield client
 
 
 @pytest.fixture
-def settings_with(tmp_path: Path, pubsub: PubSub) -> Callable[[str], Settings]:
-    def read(label: str) -> Settings:
+def settings_with(tmp_path, pubsub):
+    def read(label):
         env = {"REFEED_PROJECT": "shop", "REFEED_BACKUP_LABEL": label}
         return read_settings(env, home=tmp_path / "home")
 
     return read
 
 
-def test_a_topic_with_the_label_is_attached_once(pubsub: PubSub, settings_with: Callable[[str], Settings]) -> None:
+def test_a_topic_with_the_label_is_attached_once(pubsub, settings_with):
     for topic in ("orders", "members"):
         pubsub.create_topic(topic)
     label_topic(pubsub, "orders", backup="yes")
@@ -60,6 +58,6 @@ def test_a_backup_that_was_detached_is_named_and_not_taken_for_one(pubsub, setti
     assert (event, fields["topic"], fields["code"]) == ("topic_not_attached", "orders", "subscription_mismatch")
 
 
-def test_without_a_label_nothing_runs(settings_with: Callable[[str], Settings]) -> None:
+def test_without_a_label_nothing_runs(settings_with):
     with LabelledTopics(settings_with("")) as labelled:
         assert not labelled.loop.is_alive

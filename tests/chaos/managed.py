@@ -168,8 +168,6 @@ class ManagedStream:
                 answer.raise_for_status()
             else:
                 self._service.say(f"{method} {path}: {answer.text}")
-            found: dict[str, Any] = answer.json()
-            return found
+            return answer.json()
 
-        answered: dict[str, Any] = self._service.keep_trying(call, httpx.HTTPError, f"{self.name} {what}")
-        return answered
+        return self._service.keep_trying(call, httpx.HTTPError, f"{self.name} {what}")

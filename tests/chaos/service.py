@@ -33,8 +33,7 @@ class Service:
                 f"/{collection}", json=request, headers={"Idempotency-Key": key}, timeout=60
             )
             answer.raise_for_status()
-            job_id: str = answer.json()["id"]
-            return job_id
+            return answer.json()["id"]
 
         return str(self.keep_trying(post, httpx.HTTPError, f"takes one of {collection}", **environment))
 

@@ -1,7 +1,5 @@
 """A short chaos over the whole system, planned by hand; `make chaos` draws longer ones from seeds."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.chaos.messages import APPEND_BYTES, EVENTS, ORDERS, TOPICS, entity_message, nasty_message, topic_of
@@ -23,8 +21,8 @@ PLAN = Schedule(
 
 @pytest.mark.java
 @pytest.mark.kills
-def test_a_system_whose_every_part_is_killed_under_load_loses_doubles_and_changes_nothing(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_a_system_whose_every_part_is_killed_under_load_loses_doubles_and_changes_nothing(tmp_path):
+    said = []
     tally = run_chaos([7], 0, said.append, warehouses=("lake",), folder=tmp_path, plan=PLAN)
     assert tally.is_clean, "\n".join(said)
     assert tally.published > len(TOPICS)
@@ -32,7 +30,7 @@ def test_a_system_whose_every_part_is_killed_under_load_loses_doubles_and_change
     assert tally.hit == {("lake", part, harm.partition(":")[2]) for part, (harm,) in PLAN.harms.items()}
 
 
-def test_the_messages_are_of_every_kind() -> None:
+def test_the_messages_are_of_every_kind():
     messages = [nasty_message(1, number) for number in range(2_400)]
     sizes = [len(message.data) for message in messages]
     assert min(sizes) == 0

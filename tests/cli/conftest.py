@@ -3,9 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +22,7 @@ class Result:
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     """A home of the test's own, and nothing else of Refeed in the environment."""
     for name in list(os.environ):
         if name.startswith(("REFEED_", "PUBSUB_", "GOOGLE_")):
@@ -35,23 +33,23 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def refeed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def refeed(capsys, monkeypatch):
     """Runs ``refeed ARGUMENTS`` in this process."""
 
-    def run(*arguments: object) -> Result:
+    def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["refeed", *map(str, arguments)])
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main()
         captured = capsys.readouterr()
-        code: Any = ended.value.code
+        code = ended.value.code
         return Result(int(code or 0), captured.out, captured.err)
 
     return run
 
 
 @pytest.fixture
-def pubsub_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PubSubServer]:
+def pubsub_server(tmp_path, monkeypatch):
     """A local Pub/Sub server that PUBSUB_EMULATOR_HOST names."""
     with PubSubServer(tmp_path / "pubsub") as server:
         monkeypatch.setenv("PUBSUB_EMULATOR_HOST", server.emulator_host)
@@ -59,7 +57,7 @@ def pubsub_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
 
 
 @pytest.fixture(autouse=True)
-def quiet_logging() -> Iterator[None]:
+def quiet_logging():
     """The root logger and structlog as they were, afterwards."""
     root = logging.getLogger()
     handlers, level, raises = list(root.handlers), root.level, logging.raiseExceptions

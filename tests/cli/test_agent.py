@@ -3,7 +3,6 @@
 import os
 import sys
 from contextlib import closing
-from pathlib import Path
 
 from inventory.streams import read_streams
 from jobs.store import open_store
@@ -12,7 +11,7 @@ from rollout.child import Child
 from tests.waiting import wait_until
 
 
-def test_an_agent_s_stream_is_seen_by_an_api_of_another_home_also_why_it_failed(tmp_path: Path) -> None:
+def test_an_agent_s_stream_is_seen_by_an_api_of_another_home_also_why_it_failed(tmp_path):
     url = f"sqlite:///{tmp_path / 'shared.db'}"
     environment = {
         **os.environ,

@@ -1,9 +1,6 @@
 import json
-from collections.abc import Callable
-from typing import Any
 
 from connectors.pubsub.client import PubSub
-from local.server import PubSubServer
 from model.message import replay_filter, replay_token
 from tests.labels import label_topic
 
@@ -26,7 +23,7 @@ def test_attaching_makes_the_topic_and_a_subscription_that_leaves_replays_out(re
         assert [s.id for s in pubsub.list_subscriptions("orders")] == ["refeed-backup.orders"]
 
 
-def test_attaching_twice_is_attaching_once(refeed: Callable[..., Any], pubsub_server: PubSubServer) -> None:
+def test_attaching_twice_is_attaching_once(refeed, pubsub_server):
     made = "orders did not exist, and was created\n"
     assert refeed("attach", "orders").out == made + refeed("attach", "orders").out
 
@@ -39,7 +36,7 @@ def test_another_deployment_s_secret_is_refused(refeed, pubsub_server, home):
     assert "subscription_mismatch" in result.err
 
 
-def test_a_wrong_name_attaches_none_of_them(refeed: Callable[..., Any], pubsub_server: PubSubServer) -> None:
+def test_a_wrong_name_attaches_none_of_them(refeed, pubsub_server):
     result = refeed("attach", "orders", "1orders")
     assert result.code == 2
     assert "name_invalid" in result.err
@@ -47,7 +44,7 @@ def test_a_wrong_name_attaches_none_of_them(refeed: Callable[..., Any], pubsub_s
         assert pubsub.list_topics() == []
 
 
-def test_topics_are_attached_by_a_label(refeed: Callable[..., Any], pubsub_server: PubSubServer) -> None:
+def test_topics_are_attached_by_a_label(refeed, pubsub_server):
     with PubSub("refeed-local", pubsub_server.emulator_host) as pubsub:
         for topic in ("orders", "members"):
             pubsub.create_topic(topic)
@@ -87,7 +84,7 @@ def test_what_differs_is_said_and_mended_only_when_asked(refeed, pubsub_server, 
     assert json.loads(refeed("attach", "orders", "--update", "--json").out)[0]["differences"] == []
 
 
-def test_detaching_ends_the_backup_of_a_topic(refeed: Callable[..., Any], pubsub_server: PubSubServer) -> None:
+def test_detaching_ends_the_backup_of_a_topic(refeed, pubsub_server):
     assert refeed("attach", "orders", "members").code == 0
     assert refeed("detach", "orders", "unknown", "--yes").code == 1
     with PubSub("refeed-local", pubsub_server.emulator_host) as pubsub:

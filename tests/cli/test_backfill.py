@@ -1,7 +1,7 @@
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,17 +10,13 @@ from client.api import RefeedApi
 from client.jobs import JobCalls, KindCalls
 from tests.cli.backfills import backfill
 
-Refeed = Callable[..., Any]
-
 
 @pytest.fixture
-def created(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
+def created(monkeypatch):
     """What was sent to the API, which says RUNNING once and SUCCEEDED then."""
-    requests: list[Mapping[str, Any]] = []
+    requests = []
 
-    def create(
-        self: KindCalls, request: Mapping[str, Any], *, idempotency_key: str | None = None
-    ) -> dict[str, Any]:
+    def create(self, request, *, idempotency_key=None):
         assert idempotency_key
         requests.append(request)
         return backfill("PENDING")
@@ -40,11 +36,11 @@ def answer_watch(monkeypatch: pytest.MonkeyPatch, *shown: dict[str, Any]) -> Non
 
 
 @pytest.fixture
-def acted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+def acted(monkeypatch):
     """What was done to backfills, which are paused by it."""
-    verbs: list[tuple[str, Any]] = []
+    verbs = []
 
-    def act(self: JobCalls, backfill_id: str, verb: str, body: Any = None) -> dict[str, Any]:
+    def act(self, backfill_id, verb, body=None):
         assert backfill_id == "bf_1"
         verbs.append((verb, body))
         return backfill("PAUSED", 1, in_flight_at_most=4000)
@@ -53,7 +49,7 @@ def acted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     return verbs
 
 
-def test_create_sends_every_option_by_the_api_s_name(refeed: Refeed, created: list[Mapping[str, Any]]) -> None:
+def test_create_sends_every_option_by_the_api_s_name(refeed, created):
     options = (
         "--label team=shop --label why= --plan pl_1 --rate-limit 100 --max-rows 5 --max-bytes-billed 6 --canary 7 "
         "--start-paused --ordering by_key --add-attribute a=b=c --yield-to live:2.5 --max-failed 8 "
@@ -130,8 +126,8 @@ def test_the_query_may_come_from_a_file_or_stdin(refeed, created, tmp_path, monk
     assert "input_invalid" in missing.err
 
 
-def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
+def test_a_plan_is_shown_with_what_to_do_next(refeed, monkeypatch):
+    asked = []
     plan = {
         "plan_id": "pl_1",
         "expires_at": "2026-01-01T00:15:00Z",
@@ -223,7 +219,7 @@ def test_watching_a_backfill_that_did_not_succeed_ends_with_1(refeed, monkeypatc
     assert result.out.endswith("  driver_failed: The driver is gone.\n  next       refeed retry bf_1\n")
 
 
-def test_a_watch_says_what_a_pause_waits_for(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_says_what_a_pause_waits_for(refeed, monkeypatch):
     approval = {"required": True, "above_rows": 1, "rows": 2, "by": None, "at": None}
     answer_watch(
         monkeypatch,
@@ -324,9 +320,9 @@ def test_a_list_of_backfills_has_separated_thousands_and_times_in_minutes(refeed
 
 
 def test_a_change_sends_what_is_to_change_and_nothing_else(refeed, monkeypatch):
-    sent: list[Any] = []
+    sent = []
 
-    def change(self: JobCalls, backfill_id: str, changes: Any) -> dict[str, Any]:
+    def change(self, backfill_id, changes):
         sent.append(changes)
         return backfill("RUNNING")
 
@@ -386,12 +382,12 @@ def test_what_became_of_it_is_listed(refeed, monkeypatch, command, page, shown):
     assert json.loads(refeed(command, "bf_1", "--json").out) == page
 
 
-def test_dead_letters_are_counted_by_reason(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_letters_are_counted_by_reason(refeed, monkeypatch):
     example = {"example_row": 5, "example_message_id": "m5", "example_reason": "no answer"}
     found = {"reasons": [{"code": "gave_up", "messages": 12, **example}]}
-    asked: list[str] = []
+    asked = []
 
-    def list_of_backfill(self: KindCalls, id_: str, what: str, **params: str) -> dict[str, Any]:
+    def list_of_backfill(self, id_, what, **params):
         asked.append(what)
         return found
 
@@ -403,7 +399,7 @@ def test_dead_letters_are_counted_by_reason(refeed: Refeed, monkeypatch: pytest.
     assert refeed("dead-letters", "bf_1", "--by", "topic").code == 2
 
 
-def test_some_dead_letters_are_retried_by_code_or_by_row(refeed: Refeed, acted: list[tuple[str, Any]]) -> None:
+def test_some_dead_letters_are_retried_by_code_or_by_row(refeed, acted):
     assert refeed("retry", "bf_1", "--only", "failed", "--code", "gave_up").code == 0
     assert refeed("retry", "bf_1", "--only", "failed", "--row", "4", "--row", "9").code == 0
     assert acted == [
@@ -412,14 +408,14 @@ def test_some_dead_letters_are_retried_by_code_or_by_row(refeed: Refeed, acted: 
     ]
 
 
-def test_help_tells_the_exit_codes(refeed: Refeed) -> None:
+def test_help_tells_the_exit_codes(refeed):
     for arguments in (["backfill", "--help"], ["watch", "--help"]):
         text = " ".join(refeed(*arguments).out.split())
         assert "Exit codes: 0 done" in text
         assert "130 interrupted" in text
 
 
-def test_without_an_api_it_is_unavailable(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_api_it_is_unavailable(refeed, monkeypatch):
     monkeypatch.setenv("REFEED_API_URL", "http://127.0.0.1:1")
     result = refeed("get", "backfills")
     assert result.code == 3

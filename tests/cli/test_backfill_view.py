@@ -1,13 +1,9 @@
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from client.jobs import JobCalls
 from tests.cli.backfills import backfill
-
-Refeed = Callable[..., Any]
-
 
 ID = "bf_01M7Z1H20HKNZ6PGKRYCX6J210"
 ASKED: dict[str, Any] = {
@@ -55,7 +51,7 @@ bf_01M7Z1H20HKNZ6PGKRYCX6J210  FAILED  -> orders
 """
 
 
-def test_show_tells_all_of_a_backfill_in_80_columns(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_tells_all_of_a_backfill_in_80_columns(refeed, monkeypatch):
     failed = backfill(
         "FAILED",
         started_at="2026-01-03T03:00:02Z",
@@ -144,7 +140,7 @@ def test_show_names_the_next_command_and_what_a_person_decides(refeed, monkeypat
     assert sum(line.startswith("next ") for line in shown) == sum(line.startswith("next ") for line in lines)
 
 
-def test_show_of_a_running_backfill_has_its_pace(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_of_a_running_backfill_has_its_pace(refeed, monkeypatch):
     figures = {"selected": 9, "published": 3, "failed": 0, "repeated_at_most": 4, "rate_messages_per_second": 2.0}
     shown = backfill("RUNNING", progress={**figures, "eta_seconds": 3700.0, "event_time": None})
     monkeypatch.setattr(JobCalls, "read", lambda self, id_: shown)
@@ -157,7 +153,7 @@ def test_show_of_a_running_backfill_has_its_pace(refeed: Refeed, monkeypatch: py
 
 
 def test_show_says_what_keeps_a_backfill_slow_while_it_lives(refeed, monkeypatch):
-    limits: dict[str, Any] = {
+    limits = {
         "rate_limit_messages_per_second": 50.0,
         "canary_messages": 1000,
         "yield_to": {"subscription": "billing", "max_oldest_unacked_seconds": 30.0},
@@ -169,7 +165,7 @@ def test_show_says_what_keeps_a_backfill_slow_while_it_lives(refeed, monkeypatch
     assert "at most" not in refeed("describe", "bf_1").out
 
 
-def test_show_says_that_drivers_died_and_how_to_go_on(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_says_that_drivers_died_and_how_to_go_on(refeed, monkeypatch):
     failed = backfill("FAILED", 1, restarts=3, error={"code": "driver_died", "message": "It died."})
     monkeypatch.setattr(JobCalls, "read", lambda self, backfill_id: failed)
     said = refeed("describe", "bf_1").out

@@ -19,7 +19,7 @@ from cli.backfill_watch import watch_live
 from client.api import RefeedApi
 from client.jobs import JobCalls
 from tests.waiting import wait_until
-from tests.worlds.http import Answer, Call, answering
+from tests.worlds.http import Answer, answering
 
 ID = "bf_01M7Z1H20HKNZ6PGKRYCX6J210"
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -90,7 +90,7 @@ def terminal() -> Iterator[tuple[Any, Callable[[], str]]]:
 
 
 @pytest.mark.parametrize("no_color", ["", "1"])
-def test_in_a_terminal_a_bar_fits_80_columns(monkeypatch: pytest.MonkeyPatch, no_color: str) -> None:
+def test_in_a_terminal_a_bar_fits_80_columns(monkeypatch, no_color):
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in (("COLUMNS", "80"), ("TERM", "xterm-256color"), ("NO_COLOR", no_color)):
@@ -121,13 +121,13 @@ def test_in_a_terminal_a_bar_fits_80_columns(monkeypatch: pytest.MonkeyPatch, no
 
 
 @pytest.mark.parametrize("no_color", ["", "1"])
-def test_without_a_terminal_a_line_comes_every_few_seconds(monkeypatch: pytest.MonkeyPatch, no_color: str) -> None:
+def test_without_a_terminal_a_line_comes_every_few_seconds(monkeypatch, no_color):
     said = io.StringIO()
     monkeypatch.setattr(sys, "stderr", said)
     monkeypatch.setattr(cli.backfill_watch, "_LINE_SECONDS", 0.02)
     monkeypatch.setenv("NO_COLOR", no_color)
 
-    def states() -> Iterator[dict[str, Any]]:
+    def states():
         yield backfill("PENDING")
         yield backfill("RUNNING", 30_000)
         yield backfill("RUNNING", 60_000)
@@ -140,12 +140,12 @@ def test_without_a_terminal_a_line_comes_every_few_seconds(monkeypatch: pytest.M
     assert max(map(len, LINES.splitlines())) <= 80
 
 
-def test_a_line_that_says_nothing_new_comes_once_a_minute_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_says_nothing_new_comes_once_a_minute_only(monkeypatch):
     said = io.StringIO()
     monkeypatch.setattr(sys, "stderr", said)
     monkeypatch.setattr(cli.backfill_watch, "_LINE_SECONDS", 0.01)
 
-    def states(same_seconds: float, lines: int) -> Iterator[dict[str, Any]]:
+    def states(same_seconds, lines):
         monkeypatch.setattr(cli.backfill_watch, "_SAME_LINE_SECONDS", same_seconds)
         yield backfill("RUNNING", 30_000)
         wait_until(lambda: said.getvalue().count("RUNNING 30,000") >= lines, "the same line")
@@ -159,10 +159,10 @@ def test_a_line_that_says_nothing_new_comes_once_a_minute_only(monkeypatch: pyte
     assert said.getvalue().count("RUNNING 30,000") >= 4
 
 
-def test_ctrl_c_leaves_the_backfill_and_says_how_to_go_on() -> None:
-    asked: list[str] = []
+def test_ctrl_c_leaves_the_backfill_and_says_how_to_go_on():
+    asked = []
 
-    def answer(call: Call) -> Answer:
+    def answer(call):
         asked.append(f"{call.method} {call.path}")
         content = json.dumps(backfill("RUNNING", 30_000)).encode()
         return Answer(200, content, {"Content-Type": "application/json"})
@@ -207,9 +207,7 @@ def verified(state: str, landed: int | None) -> dict[str, Any]:
         ([("pending", None), ("unknown", None)], ("unknown", None)),
     ],
 )
-def test_a_watch_goes_on_until_nothing_more_lands(
-    monkeypatch: pytest.MonkeyPatch, counts: list[tuple[str, int | None]], ends: tuple[str, int | None]
-) -> None:
+def test_a_watch_goes_on_until_nothing_more_lands(monkeypatch, counts, ends):
     shown = [verified(*count) for count in counts]
     reads = iter(shown[1:])
     monkeypatch.setattr(cli.backfill_watch, "_SETTLE_SECONDS", 0.1)
@@ -221,7 +219,7 @@ def test_a_watch_goes_on_until_nothing_more_lands(
     assert (found["verification"]["state"], found["verification"]["landed"]) == ends
 
 
-def test_a_backfill_that_ended_long_ago_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backfill_that_ended_long_ago_is_not_waited_for(monkeypatch):
     old = verified("incomplete", 7) | {"finished_at": "2026-01-01T12:20:00.5Z"}
     monkeypatch.setattr(JobCalls, "watch", lambda self, backfill_id: iter([old]))
     monkeypatch.setattr(JobCalls, "read", lambda self, backfill_id: pytest.fail("it is read again"))
@@ -229,7 +227,7 @@ def test_a_backfill_that_ended_long_ago_is_not_waited_for(monkeypatch: pytest.Mo
         assert watch_live(api, ID) == old
 
 
-def test_an_api_that_is_gone_ends_the_wait_for_a_verification(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_api_that_is_gone_ends_the_wait_for_a_verification(monkeypatch):
     monkeypatch.setattr(JobCalls, "watch", lambda self, backfill_id: iter([verified("incomplete", 7)]))
     with RefeedApi("http://127.0.0.1:1") as api:
         assert watch_live(api, ID)["verification"]["landed"] == 7

@@ -1,8 +1,6 @@
 import json
-from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,7 +8,6 @@ from google.pubsub_v1 import types
 
 from connectors.pubsub.client import PubSub
 from jobs.store import open_store
-from local.server import PubSubServer
 from model.settings import read_settings
 from model.stream_options import StreamKind
 from model.stream_record import Wanted
@@ -85,7 +82,7 @@ def test_a_backup_that_an_agent_runs_has_one_way_only(refeed, pubsub_server, hom
     assert refeed("backup", "restore", "one", "--yes").code == 0
 
 
-def test_snapshots_are_listed_and_forgotten(refeed: Callable[..., Any], pubsub_server: PubSubServer) -> None:
+def test_snapshots_are_listed_and_forgotten(refeed, pubsub_server):
     assert "No topic is attached" in refeed("backup", "snapshot", "one").err
     assert refeed("attach", "orders").code == 0
     assert refeed("backup", "snapshot", "one").code == 0

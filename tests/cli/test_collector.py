@@ -1,11 +1,9 @@
-from typing import Any
-
 import pytest
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    found: list[Any] = []
+def served(monkeypatch):
+    found = []
     monkeypatch.setattr("collector.server.serve", lambda *args, **options: found.append((args[1], options)))
     return found
 

@@ -1,6 +1,4 @@
 import json
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -20,11 +18,11 @@ PATH = f"/jobs/{COMPACTION['id']}"
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def calls(monkeypatch):
     """Every call of the API's client, which answers with one compaction."""
-    calls: list[Any] = []
+    calls = []
 
-    def call(_api: RefeedApi, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+    def call(_api, method, path, **arguments):
         calls.append((method, path, arguments.get("params")))
         if path == "/jobs":
             return {"jobs": [COMPACTION], "next_page_token": "next"}
@@ -44,7 +42,7 @@ def test_compactions_are_listed_with_the_files_that_went_away(refeed, calls):
     assert json.loads(refeed("get", "compactions", "--json").out)["compactions"] == [COMPACTION]
 
 
-def test_one_is_shown_table_by_table_with_its_error(refeed: Callable[..., Any], calls: list[Any]) -> None:
+def test_one_is_shown_table_by_table_with_its_error(refeed, calls):
     shown = refeed("describe", COMPACTION["id"])
     rows = [line.split() for line in shown.out.splitlines()]
     assert ["archive", "1812"] in rows
@@ -59,7 +57,7 @@ def test_one_that_is_watched_prints_its_changes_and_ends_with_its_outcome(refeed
     assert refeed("cancel", COMPACTION["id"]).code == 0
     assert [path for method, path, _ in calls if method == "POST"] == [f"{PATH}:retry", f"{PATH}:cancel"]
 
-    def watch(_: JobCalls, __: str) -> Iterator[dict[str, Any]]:
+    def watch(_, __):
         yield COMPACTION | {"state": "RUNNING", "files_removed": {}}
         yield COMPACTION | {"state": "RUNNING", "files_removed": {}}
         yield COMPACTION | {"state": "SUCCEEDED", "files_removed": {"archive": 3, "staging.orders": 0}}

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +24,7 @@ def test_each_shell_gets_a_script_and_the_commands_that_begin_so(refeed, monkeyp
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-def test_bash_completes_a_command_by_the_script(tmp_path: Any) -> None:
+def test_bash_completes_a_command_by_the_script(tmp_path):
     own = tmp_path / "refeed"
     own.write_text(f'#!/bin/sh\nexec {sys.executable} -m cli.main "$@"\n')
     own.chmod(0o755)
@@ -45,7 +44,7 @@ def test_bash_completes_a_command_by_the_script(tmp_path: Any) -> None:
 def test_objects_are_completed_of_the_home_that_the_command_names(refeed, monkeypatch, tmp_path, words):
     asked = []
 
-    def note(_: object) -> None:
+    def note(_):
         asked.append(os.environ.get("REFEED_HOME"))
         raise OSError
 

@@ -1,7 +1,7 @@
 import io
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -9,9 +9,6 @@ import pytest
 from cli.dead_letters import dead_letter_lines
 from client.api import RefeedApi
 from client.jobs import KindCalls
-
-Refeed = Callable[..., Any]
-
 
 PLAN: dict[str, Any] = {
     **{name: [] for name in ("samples", "subscriptions", "warnings")},
@@ -47,21 +44,19 @@ def reason(code: str, messages: int, repaired: int | None, source: str = "orders
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def asked(monkeypatch):
     """What was asked of an API that has dead letters of two codes."""
-    calls: list[Any] = []
+    calls = []
 
-    def count(self: RefeedApi, start: str | None = None) -> dict[str, Any]:
+    def count(self, start=None):
         calls.append(start)
         return {"reasons": [reason("wrong_type", 12, 3), reason("not_json", 1, None)]}
 
-    def plan(self: RefeedApi, request: Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
+    def plan(self, request, *, exact=False):
         calls.append(request)
         return PLAN
 
-    def create(
-        self: KindCalls, request: Mapping[str, Any], *, idempotency_key: str | None = None
-    ) -> dict[str, Any]:
+    def create(self, request, *, idempotency_key=None):
         assert idempotency_key
         calls.append(request)
         raise KeyboardInterrupt
@@ -76,7 +71,7 @@ def lists_of(request: Mapping[str, Any]) -> dict[str, list[str]]:
     return {name: request["parameters"][name]["value"] for name in ("codes", "paths", "message_ids")}
 
 
-def test_dead_letters_are_counted_by_reason_within_80_columns(refeed: Refeed, asked: list[Any]) -> None:
+def test_dead_letters_are_counted_by_reason_within_80_columns(refeed, asked):
     lines = refeed("dead-letters", "--from", "2026-01-10").out.splitlines()
     assert asked == ["2026-01-10T00:00:00Z"]
     assert all(len(line) <= 80 for line in lines)
@@ -90,7 +85,7 @@ def test_dead_letters_are_counted_by_reason_within_80_columns(refeed: Refeed, as
     assert len(json.loads(refeed("dead-letters", "--json").out)["reasons"]) == 2
 
 
-def test_all_of_a_source_some_or_one_are_planned_and_sent_again(refeed: Refeed, asked: list[Any]) -> None:
+def test_all_of_a_source_some_or_one_are_planned_and_sent_again(refeed, asked):
     assert refeed("redrive", "--dry-run", "--source", "orders").code == 0
     assert lists_of(asked[-1]) == {"codes": [], "paths": [], "message_ids": []}
     assert (asked[-1]["topic"], asked[-1]["query"]) == ("orders", "SELECT ...")
@@ -102,14 +97,12 @@ def test_all_of_a_source_some_or_one_are_planned_and_sent_again(refeed: Refeed, 
     assert asked[-1]["canary_messages"] == 1
 
 
-def test_a_plan_names_no_option_that_redrive_has_not(refeed: Refeed, asked: list[Any]) -> None:
+def test_a_plan_names_no_option_that_redrive_has_not(refeed, asked):
     found = refeed("redrive", "--dry-run", "--source", "orders")
     assert (found.code, "12 messages -> orders" in found.out, "--plan" in found.out) == (0, True, False)
 
 
-def test_a_redrive_shows_its_plan_and_asks_before_it_publishes(
-    refeed: Refeed, asked: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_redrive_shows_its_plan_and_asks_before_it_publishes(refeed, asked, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     unanswered = refeed("redrive", "--source", "orders")
     assert (unanswered.code, "--yes" in unanswered.err) == (1, True)
@@ -123,16 +116,14 @@ def test_a_redrive_shows_its_plan_and_asks_before_it_publishes(
     assert asked[-1]["plan_id"] == "pl_1"
 
 
-def test_a_redrive_of_what_has_become_rows_ends_without_a_question(
-    refeed: Refeed, asked: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_redrive_of_what_has_become_rows_ends_without_a_question(refeed, asked, monkeypatch):
     monkeypatch.setitem(PLAN, "rows", 0)
     nothing = refeed("redrive", "--source", "orders", "--yes")
     assert (nothing.code, "no dead letters to send" in nothing.err) == (1, True)
     assert "plan_id" not in asked[-1]
 
 
-def test_reasons_are_read_to_their_end_and_name_several_messages() -> None:
+def test_reasons_are_read_to_their_end_and_name_several_messages():
     long = reason("wrong_type", 12, 3) | {"example_reason": f"amount: {'a word ' * 20}(character 17)"}
     lines = list(dead_letter_lines([long]))
     assert all(len(line) <= 80 for line in lines)
@@ -140,7 +131,7 @@ def test_reasons_are_read_to_their_end_and_name_several_messages() -> None:
     assert "  messages 81234, 81235, 81236, 81237, 81238" in lines
 
 
-def test_what_is_not_there_is_not_sent(refeed: Refeed, asked: list[Any]) -> None:
+def test_what_is_not_there_is_not_sent(refeed, asked):
     for close, *arguments in (
         ("", "--source", "billing"),
         ("", "--source", "orders", "--code", "too_large"),
@@ -153,17 +144,17 @@ def test_what_is_not_there_is_not_sent(refeed: Refeed, asked: list[Any]) -> None
     assert asked == [None] * 4
 
 
-def test_options_of_the_other_dead_letters_are_refused(refeed: Refeed, asked: list[Any]) -> None:
+def test_options_of_the_other_dead_letters_are_refused(refeed, asked):
     for arguments in (("bf_1", "--from", "1d"), ("--by", "reason"), ("--page-token", "x")):
         assert refeed("dead-letters", *arguments).code == 2
     assert asked == []
 
 
-def test_where_there_are_none_it_says_so(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_are_none_it_says_so(refeed, monkeypatch):
     monkeypatch.setattr(RefeedApi, "count_dead_letters", lambda self, start=None: {"reasons": []})
     assert refeed("dead-letters").out == "The pipeline has no dead letters in this period.\n"
 
 
-def test_those_at_one_place_of_the_message_are_chosen_by_its_path(refeed: Refeed, asked: list[Any]) -> None:
+def test_those_at_one_place_of_the_message_are_chosen_by_its_path(refeed, asked):
     refeed("redrive", "--source", "orders", "--path", "amount", "--path", "lines[].count", "--yes")
     assert lists_of(asked[-1]) == {"codes": [], "paths": ["amount", "lines[].count"], "message_ids": []}

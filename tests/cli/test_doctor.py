@@ -1,7 +1,6 @@
 import json
 import re
 import socket
-from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -34,7 +33,7 @@ def test_a_machine_that_has_all_is_fit(refeed, pubsub_server, home):
 
 
 def test_a_missing_java_is_named_with_the_line_that_brings_one(refeed, pubsub_server, monkeypatch):
-    def find_none() -> None:
+    def find_none():
         raise JavaNotFoundError
 
     monkeypatch.setattr(java, "find_java", find_none)
@@ -100,7 +99,7 @@ def test_a_launched_stream_that_nobody_starts_is_missing_its_agent(refeed, pubsu
     assert found["found"] == "backup: It was launched, but no agent runs it."
 
 
-def test_every_wrong_setting_is_a_finding(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_wrong_setting_is_a_finding(refeed, monkeypatch):
     monkeypatch.setenv("REFEED_LAUNCHER", "cron")
     monkeypatch.setenv("REFEED_MAX_RUNNING", "0")
     result = refeed("doctor", "--json")
@@ -129,7 +128,7 @@ def test_bigquery_is_looked_at_when_it_is_the_warehouse_and_init_is_the_line_tha
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("REFEED_ARCHIVE_TABLE", "doctor.messages")
 
-    def bigquery() -> dict[str, str]:
+    def bigquery():
         return findings(refeed("doctor", "--json"))["BigQuery"]
 
     assert (bigquery()["state"], bigquery()["fix"]) == ("missing", "refeed init")
@@ -139,7 +138,7 @@ def test_bigquery_is_looked_at_when_it_is_the_warehouse_and_init_is_the_line_tha
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_jobs_folder_that_can_not_be_reached_is_named(refeed, monkeypatch, request, scheme):
-    def jobs(location: str) -> dict[str, str]:
+    def jobs(location):
         monkeypatch.setenv("REFEED_JOBS_FOLDER", location)
         return findings(refeed("doctor", "--json"))["jobs"]
 
@@ -152,9 +151,9 @@ def test_a_jobs_folder_that_can_not_be_reached_is_named(refeed, monkeypatch, req
 
 def test_every_question_goes_to_the_endpoint_that_is_set(refeed, monkeypatch):
     monkeypatch.setenv("REFEED_PUBSUB_ENDPOINT", "europe-west1-pubsub.googleapis.com:443")
-    asked: list[str | None] = []
+    asked = []
 
-    def refuse(_: PubSub, __: str, address: str | None) -> None:
+    def refuse(_, __, address):
         asked.append(address)
         raise PubSubError("not from here")
 

@@ -1,7 +1,4 @@
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from deltalake import write_deltalake
@@ -12,7 +9,7 @@ REPLAY = (
 )
 
 
-def test_a_query_that_may_run_says_what_it_reads(refeed: Callable[..., Any]) -> None:
+def test_a_query_that_may_run_says_what_it_reads(refeed):
     result = refeed("check", REPLAY, "--json")
     assert result.code == 0
     answer = json.loads(result.out)
@@ -22,7 +19,7 @@ def test_a_query_that_may_run_says_what_it_reads(refeed: Callable[..., Any]) -> 
     assert refeed("check", REPLAY).out.startswith("accepted")
 
 
-def test_every_violation_is_told_at_once(refeed: Callable[..., Any]) -> None:
+def test_every_violation_is_told_at_once(refeed):
     result = refeed("check", "SELECT data FROM backup.messages", "--json")
     assert result.code == 2
     answer = json.loads(result.out)
@@ -32,13 +29,13 @@ def test_every_violation_is_told_at_once(refeed: Callable[..., Any]) -> None:
     assert all(violation["message"] in text for violation in answer["violations"])
 
 
-def test_a_file_is_read_by_its_name(refeed: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_file_is_read_by_its_name(refeed, tmp_path):
     file = tmp_path / "replay.sql"
     file.write_text(REPLAY)
     assert refeed("check", str(file)).code == 0
 
 
-def test_a_file_of_queries_gets_a_verdict_a_line(refeed: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_file_of_queries_gets_a_verdict_a_line(refeed, tmp_path):
     file = tmp_path / "queries.jsonl"
     with_parameter = REPLAY.replace("'2026-01-01T00:00:00Z'", "@from")
     lines = [
@@ -54,22 +51,22 @@ def test_a_file_of_queries_gets_a_verdict_a_line(refeed: Callable[..., Any], tmp
     assert verdicts[1]["codes"] == ["statement_not_allowed"]
 
 
-def test_no_query_or_two_are_a_wrong_command_line(refeed: Callable[..., Any]) -> None:
+def test_no_query_or_two_are_a_wrong_command_line(refeed):
     assert refeed("check").code == 2
     assert refeed("check", REPLAY, "--jsonl", "x").code == 2
 
 
-def test_free_asks_for_no_window_and_no_columns(refeed: Callable[..., Any]) -> None:
+def test_free_asks_for_no_window_and_no_columns(refeed):
     sql = "SELECT COUNT(*) AS n FROM backup.messages"
     assert refeed("check", sql).code == 2
     assert refeed("check", sql, "--free").code == 0
 
 
-def test_a_query_longer_than_a_files_name_is_a_query(refeed: Callable[..., Any]) -> None:
+def test_a_query_longer_than_a_files_name_is_a_query(refeed):
     assert refeed("check", REPLAY + " AND topic IN (" + ", ".join(["'orders'"] * 1000) + ")").code == 0
 
 
-def test_a_declared_table_can_be_read(refeed: Callable[..., Any]) -> None:
+def test_a_declared_table_can_be_read(refeed):
     text = "SELECT data, attributes, message_id FROM ops.dead WHERE _PARTITIONDATE = '2026-01-01'"
     columns = "data BYTES, attributes ARRAY<STRUCT<key STRING, value STRING>>, message_id STRING"
     declared = f"ops.dead({columns}, _PARTITIONTIME TIMESTAMP)"
@@ -94,7 +91,7 @@ def test_a_listed_table_is_looked_up_in_the_lake(refeed, home, monkeypatch):
     assert gone["codes"] == ["table_missing"]
 
 
-def test_the_rewritten_query_is_printed_and_passes(refeed: Callable[..., Any]) -> None:
+def test_the_rewritten_query_is_printed_and_passes(refeed):
     result = refeed("check", "SELECT data FROM backup.messages", "--rewrite")
     assert result.code == 0
     assert refeed("check", result.out).code == 0

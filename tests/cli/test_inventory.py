@@ -2,7 +2,6 @@
 
 import io
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,7 +15,6 @@ from cli.terminal import COLUMNS, render_figures
 from client.api import RefeedApi
 from model.errors import InputError
 
-Refeed = Callable[..., Any]
 MIDNIGHT = datetime(2026, 1, 2, tzinfo=UTC)
 
 
@@ -94,12 +92,12 @@ def test_topics_show_what_is_known_and_name_what_is_not_backed_up(refeed, monkey
     assert json.loads(refeed("get", "topics", "--json").out) == found
 
 
-def test_no_topics_name_the_command_that_makes_some(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_topics_name_the_command_that_makes_some(refeed, monkeypatch):
     answer(monkeypatch, "list_topics", {"topics": []})
     assert "refeed attach TOPIC" in refeed("get", "topics").out
 
 
-def test_streams_show_state_and_figures_and_what_is_wrong(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_show_state_and_figures_and_what_is_wrong(refeed, monkeypatch):
     waits = {"code": "storage_full", "message": "The disk is full."}
     found = {
         "streams": [
@@ -130,7 +128,7 @@ def test_streams_show_state_and_figures_and_what_is_wrong(refeed: Refeed, monkey
     assert "refeed up" in refeed("get", "streams").out
 
 
-def test_a_stream_that_does_not_run_says_until_when_pubsub_keeps_what_waits() -> None:
+def test_a_stream_that_does_not_run_says_until_when_pubsub_keeps_what_waits():
     kept = {"retained_until": "2026-01-08T00:00:00.000000Z"}
     lines = list(render_streams([stream("backup", "DRAINED", **kept), stream("pipeline-a", **kept)]))
     assert [line for line in lines if "keeps" in line] == [
@@ -167,7 +165,7 @@ def test_a_topic_shows_its_hours_with_gaps_and_how_to_look_closer(refeed, monkey
     assert json.loads(refeed("histogram", "orders", "--json").out) == found
 
 
-def test_minutes_are_the_closest_look_and_one_message_is_seen_beside_many() -> None:
+def test_minutes_are_the_closest_look_and_one_message_is_seen_beside_many():
     lines = list(render_histogram(histogram("minute", timedelta(minutes=1), 1, 0, 1_000_000)))
     assert lines[2:] == [
         "2026-01-02 00:00          1  #",
@@ -184,7 +182,7 @@ def test_minutes_are_the_closest_look_and_one_message_is_seen_beside_many() -> N
     )
 
 
-def test_times_are_taken_as_a_moment_a_day_or_an_age(refeed: Refeed) -> None:
+def test_times_are_taken_as_a_moment_a_day_or_an_age(refeed):
     now = datetime(2026, 1, 3, 12, tzinfo=UTC)
     for text, moment in {
         "2026-01-02": "2026-01-02T00:00:00Z",
@@ -205,7 +203,7 @@ def test_times_are_taken_as_a_moment_a_day_or_an_age(refeed: Refeed) -> None:
     assert refeed("histogram", "orders", "--from", "soon").code == 2
 
 
-def test_figures_that_do_not_fit_leave_the_name_whole() -> None:
+def test_figures_that_do_not_fit_leave_the_name_whole():
     name = "n" * 60
     lines = render_figures(["stream", "state", "lag"], [[name, "NOT_REPORTING", "unknown"]], left=2)
     assert lines == ["STREAM", "  STATE              LAG", name, "  NOT_REPORTING  unknown"]
@@ -219,7 +217,7 @@ def test_a_terminal_of_80_columns_gets_what_a_pipe_gets_without_colour(refeed, m
     commands = (("get", "topics"), ("histogram", "orders"), ("get", "streams"))
     piped = "".join(refeed(*command).out for command in commands)
     screen = io.StringIO()
-    options: dict[str, Any] = {"force_terminal": True, "width": COLUMNS, "soft_wrap": True, "highlight": False}
+    options = {"force_terminal": True, "width": COLUMNS, "soft_wrap": True, "highlight": False}
     monkeypatch.setattr(terminal, "out", Console(file=screen, _environ=environment, **options))
     assert [refeed(*command).code for command in commands] == [0, 0, 0]
     assert screen.getvalue() == piped

@@ -1,8 +1,6 @@
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from jobs.keys import Keyring
 from jobs.store import JobStore
@@ -17,7 +15,7 @@ def entries(home: Path) -> list[tuple[str, str, str | None]]:
         store.close()
 
 
-def test_a_key_is_shown_once_and_opens_what_it_says(refeed: Callable[..., Any], home: Path) -> None:
+def test_a_key_is_shown_once_and_opens_what_it_says(refeed, home):
     made = refeed("key", "create", "ci", "--scope", "read", "--scope", "backfills.run", "--topic", "orders")
     token = made.out.strip()
     assert made.code == 0
@@ -33,11 +31,10 @@ def test_a_key_is_shown_once_and_opens_what_it_says(refeed: Callable[..., Any], 
     assert entries(home) == [("createKey", "done", "ci: backfills.read, backfills.run")]
 
 
-def test_a_key_ends_after_a_year_unless_something_else_is_said(refeed: Callable[..., Any]) -> None:
-    def expiry(*arguments: str) -> str | None:
+def test_a_key_ends_after_a_year_unless_something_else_is_said(refeed):
+    def expiry(*arguments):
         made = json.loads(refeed("key", "create", "ci", "--scope", "read", "--json", *arguments).out)
-        found: str | None = made["expires_at"]
-        return found
+        return made["expires_at"]
 
     for days, arguments in ((365, ()), (7, ("--days", "7"))):
         ends_at = datetime.fromisoformat(expiry(*arguments) or "")
@@ -45,7 +42,7 @@ def test_a_key_ends_after_a_year_unless_something_else_is_said(refeed: Callable[
     assert expiry("--days", "0") is None
 
 
-def test_a_revoked_key_is_listed_as_such(refeed: Callable[..., Any], home: Path) -> None:
+def test_a_revoked_key_is_listed_as_such(refeed, home):
     made = json.loads(refeed("key", "create", "ci", "--scope", "admin", "--json").out)
     revoked = refeed("key", "revoke", made["prefix"], "--json")
     assert json.loads(revoked.out)["state"] == "revoked"
@@ -61,14 +58,14 @@ def test_a_revoked_key_is_listed_as_such(refeed: Callable[..., Any], home: Path)
     store.close()
 
 
-def test_what_is_wrong_with_a_key_is_said_and_nothing_is_made(refeed: Callable[..., Any]) -> None:
+def test_what_is_wrong_with_a_key_is_said_and_nothing_is_made(refeed):
     wrong = refeed("key", "create", "c\ti", "--scope", "root", "--topic", "no topic")
     assert wrong.code == 2
     assert [line in wrong.err for line in ("/name", "/scopes", "/topics")] == [True] * 3
     assert json.loads(refeed("key", "list", "--json").out) == []
 
 
-def test_revoking_what_is_not_there_is_an_error(refeed: Callable[..., Any]) -> None:
+def test_revoking_what_is_not_there_is_an_error(refeed):
     result = refeed("key", "revoke", "ky_nothing")
     assert result.code == 1
     assert "key_not_found" in result.err

@@ -3,10 +3,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,20 +22,19 @@ from tests.reporting.orders import Orders
 
 
 @pytest.fixture
-def archive(home: Path) -> LakeArchive:
+def archive(home):
     """Three commits of one message each."""
     commits = [{"orders": messages(1, message_id=[str(number)])} for number in (1, 2, 3)]
-    found: LakeArchive = write_commits(LakeArchive(str(home / "lake"), "backup.messages"), *commits)
-    return found
+    return write_commits(LakeArchive(str(home / "lake"), "backup.messages"), *commits)
 
 
-def test_compact_makes_one_file_of_small_ones(refeed: Callable[..., Any], archive: LakeArchive) -> None:
+def test_compact_makes_one_file_of_small_ones(refeed, archive):
     result = refeed("compact", "--json")
     assert (result.code, json.loads(result.out)) == (0, {"files_removed": 2})
     assert [file.rows for file in archive.data_files()] == [3]
 
 
-def test_vacuum_keeps_what_is_young(refeed: Callable[..., Any], archive: LakeArchive) -> None:
+def test_vacuum_keeps_what_is_young(refeed, archive):
     assert refeed("compact").code == 0
     assert json.loads(refeed("archive", "vacuum", "--json").out) == {
         "files": [],
@@ -72,7 +69,7 @@ def test_files_of_an_earlier_refeed_are_counted_once(refeed, archive, monkeypatc
     assert json.loads(refeed("archive", "count", "--dry-run", "--json").out)["files"] == 0
 
 
-def test_a_table_of_rows_is_looked_after_like_the_archive(refeed: Callable[..., Any], home: Path) -> None:
+def test_a_table_of_rows_is_looked_after_like_the_archive(refeed, home):
     table = LakeRowTable(str(home / "lake"), "staging.orders")
     schema = RowSchema((Field("id", "INT64"), Field("ingest_time", "TIMESTAMP")))
     table.evolve(schema)

@@ -2,9 +2,6 @@
 
 import io
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +17,7 @@ PROJECT = "live-project"
 
 
 @pytest.fixture(autouse=True)
-def cloud(shared_standin: StandIn, pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def cloud(shared_standin, pubsub_server, monkeypatch):
     given = {**shared_standin.environment, "REFEED_WAREHOUSE": "bigquery", "REFEED_PROJECT": PROJECT}
     for name, value in given.items():
         monkeypatch.setenv(name, value)
@@ -59,7 +56,7 @@ def test_nothing_is_made_before_somebody_says_yes(refeed, shared_standin, pubsub
 
 
 def test_ctrl_c_leaves_nothing_behind(shared_standin, pubsub_server, refeed, monkeypatch):
-    def interrupt(_: BigQueryProbes) -> str:
+    def interrupt(_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(BigQueryProbes, "large_append", interrupt)
@@ -99,7 +96,7 @@ class Batches:
     def close(self) -> None: ...
 
 
-def test_the_batch_is_waited_for_and_never_left_running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_batch_is_waited_for_and_never_left_running(monkeypatch, tmp_path):
     batches = Batches()
     monkeypatch.setattr("app.launchers.open_launcher", lambda _: batches)
     monkeypatch.setattr(live, "_LOOK_SECONDS", 0.01)
@@ -109,6 +106,6 @@ def test_the_batch_is_waited_for_and_never_left_running(monkeypatch: pytest.Monk
     assert (batches.looks, batches.is_ended) == (3, True)
 
 
-def test_a_lake_is_refused(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lake_is_refused(refeed, monkeypatch):
     monkeypatch.setenv("REFEED_WAREHOUSE", "lake")
     assert refeed("doctor", "--live", "--yes").code == 2

@@ -5,7 +5,6 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ COMMANDS = (
 )  # fmt: skip
 
 
-def test_help_names_every_command_and_every_exit_code(refeed: Callable[..., Any]) -> None:
+def test_help_names_every_command_and_every_exit_code(refeed):
     result = refeed("--help")
     assert result.code == 0
     assert [name for name in COMMANDS if name not in result.out] == []
@@ -37,7 +36,7 @@ def test_help_names_every_command_and_every_exit_code(refeed: Callable[..., Any]
     assert [code for code in ExitCode if f" {code.value} " not in said] == []
 
 
-def test_a_service_may_open_as_many_files_as_the_system_allows() -> None:
+def test_a_service_may_open_as_many_files_as_the_system_allows():
     # A shell's own bound is 1024, which a collector passes with as many connections.
     program = (
         "import resource, sys; from cli import main; "
@@ -59,7 +58,7 @@ def test_help_breaks_its_lines_where_the_terminal_does(refeed, monkeypatch, word
             assert len(f" {line} {following.split()[0]} ") > 78, f"{line!r} goes on as {following!r}"
 
 
-def test_help_is_there_at_once() -> None:
+def test_help_is_there_at_once():
     command = [sys.executable, "-X", "importtime", "-m", "cli.main", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
@@ -83,13 +82,13 @@ def _cpu_seconds(command: list[str]) -> float:
     return (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)
 
 
-def test_version_is_the_package_s(refeed: Callable[..., Any]) -> None:
+def test_version_is_the_package_s(refeed):
     assert refeed("--version").out == f"refeed {version('refeed')}\n"
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
 def test_home_may_stand_before_or_after_the_command(refeed, tmp_path, monkeypatch, place):
-    seen: list[Path] = []
+    seen = []
     monkeypatch.setattr(
         attach, "attach_topics", lambda settings, topics, **_: seen.append(settings.home) or iter(())
     )
@@ -100,7 +99,7 @@ def test_home_may_stand_before_or_after_the_command(refeed, tmp_path, monkeypatc
 
 
 def test_an_error_is_one_line_with_its_code_and_no_traceback(refeed, monkeypatch):
-    def fail(settings: object, topics: object, **_: object) -> None:
+    def fail(settings, topics, **_):
         raise TopicNotFoundError("No topic [orders] here.")
 
     monkeypatch.setattr(attach, "attach_topics", fail)
@@ -145,8 +144,8 @@ def test_wrong_settings_are_wrong_usage_and_all_named(refeed, monkeypatch):
     assert "REFEED_LAUNCHER" in result.err
 
 
-def test_an_interrupt_ends_with_130(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(settings: object, topics: object, **_: object) -> None:
+def test_an_interrupt_ends_with_130(refeed, monkeypatch):
+    def interrupt(settings, topics, **_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(attach, "attach_topics", interrupt)
@@ -172,7 +171,7 @@ def test_with_json_every_error_is_one_problem_on_stderr(refeed, monkeypatch, arg
 
 
 def test_with_json_a_question_without_an_answer_is_a_problem_too(refeed, monkeypatch):
-    def ask(*_: object, **__: object) -> None:
+    def ask(*_, **__):
         typer.confirm("Go on?", abort=True, err=True)
 
     monkeypatch.setattr("cli.look.open_api", ask)
@@ -189,21 +188,21 @@ def test_a_question_that_nobody_can_answer_names_the_option_that_does(refeed, mo
     assert "Without a terminal, you can't answer this question. To answer yes, use --yes." in result.err
 
 
-def test_an_answer_that_is_piped_in_counts(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_is_piped_in_counts(refeed, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     result = refeed("archive", "expire", "--before", "2020-01-01")
     assert (result.code, "--yes" in result.err) == (1, False)
 
 
 @pytest.mark.parametrize("arguments", [["key", "list"], ["key", "list", "--json"]])
-def test_a_full_disk_behind_the_output_is_an_error_and_no_traceback(arguments: list[str], home: Path) -> None:
+def test_a_full_disk_behind_the_output_is_an_error_and_no_traceback(arguments, home):
     with Path("/dev/full").open("w") as full:
         done = _run_alone(*arguments, stdout=full)
     assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
     assert "storage_full" in done.stderr
 
 
-def test_an_output_that_has_not_every_letter_gets_the_rest_as_escapes(home: Path) -> None:
+def test_an_output_that_has_not_every_letter_gets_the_rest_as_escapes(home):
     query = ["query", "SELECT 'ä → 😀' AS said"]
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     done = _run_alone(*query, "--json", stdout=subprocess.PIPE, env=environment)
@@ -212,7 +211,7 @@ def test_an_output_that_has_not_every_letter_gets_the_rest_as_escapes(home: Path
 
 
 @pytest.mark.parametrize("command", ["--version", "key list", "check SELECT"])
-def test_a_closed_stdout_is_an_error_and_no_traceback(home: Path, command: str) -> None:
+def test_a_closed_stdout_is_an_error_and_no_traceback(home, command):
     done = _run_alone(*command.split(), redirection=">&-")
     assert done.returncode == 1, done.stderr
     assert "output_unwritable" in done.stderr
@@ -220,46 +219,46 @@ def test_a_closed_stdout_is_an_error_and_no_traceback(home: Path, command: str) 
     assert "Traceback" not in done.stderr
 
 
-def test_output_that_is_still_buffered_at_the_end_is_not_lost_without_a_word(home: Path, tmp_path: Path) -> None:
+def test_output_that_is_still_buffered_at_the_end_is_not_lost_without_a_word(home, tmp_path):
     queries = tmp_path / "queries.jsonl"
     queries.write_text('{"id": "one", "sql": "SELECT 1"}\n')
     done = _run_alone("check", "--jsonl", str(queries), redirection=">&-")
     assert (done.returncode, "output_unwritable" in done.stderr, "Exception" in done.stderr) == (1, True, False)
 
 
-def test_a_closed_stderr_leaves_the_result_and_the_exit_code(home: Path) -> None:
+def test_a_closed_stderr_leaves_the_result_and_the_exit_code(home):
     found = _run_alone("key", "list", "--json", redirection="2>&-", stdout=subprocess.PIPE)
     assert (found.returncode, found.stdout) == (0, "[]\n")
     refused = _run_alone("archive", "count", "--nonsense", redirection="2>&-", stdout=subprocess.PIPE)
     assert (refused.returncode, refused.stdout) == (2, "")
 
 
-def test_a_closed_stdin_is_an_empty_one(home: Path) -> None:
+def test_a_closed_stdin_is_an_empty_one(home):
     done = _run_alone("backfill", "orders", "--query", "-", redirection="<&-")
     assert done.returncode == 3, done.stderr
     assert "api_unavailable" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["projects/shop/topics/orders", "a/b", ""])
-def test_a_topic_s_whole_path_is_no_topic_id(refeed: Callable[..., Any], name: str) -> None:
+def test_a_topic_s_whole_path_is_no_topic_id(refeed, name):
     result = refeed("histogram", name)
     assert (result.code, f"'{name}' is not a valid topic id" in result.err) == (2, True), result.err
 
 
 @pytest.mark.parametrize("arguments", ["cancel", "watch", "describe", "pause"])
-def test_an_empty_id_is_said_to_be_empty(refeed: Callable[..., Any], arguments: str) -> None:
+def test_an_empty_id_is_said_to_be_empty(refeed, arguments):
     # As of a shell's variable that was not set.
     result = refeed(*arguments.split(), "")
     assert (result.code, "The name or id is empty" in result.err) == (2, True), result.err
 
 
-def test_a_query_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+def test_a_query_may_begin_with_a_byte_order_mark(tmp_path):
     query = tmp_path / "query.sql"
     query.write_bytes(b"\xef\xbb\xbfSELECT 1")
     assert read_query(f"@{query}") == "SELECT 1"
 
 
-def test_a_query_that_is_no_utf_8_is_wrong_input(home: Path, tmp_path: Path) -> None:
+def test_a_query_that_is_no_utf_8_is_wrong_input(home, tmp_path):
     query = tmp_path / "query.sql"
     query.write_bytes("SELECT 1".encode("utf-16"))
     for argument in ("-", f"@{query}"):

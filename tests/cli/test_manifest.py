@@ -1,7 +1,6 @@
 """``refeed check``: checks manifests and prints their schema, without a service."""
 
 import json
-from pathlib import Path
 
 from typer.testing import CliRunner
 
@@ -11,12 +10,12 @@ from tests.rollout.manifests.test_manifest import MERGE
 RUNNER = CliRunner()
 
 
-def test_the_schema_is_json() -> None:
+def test_the_schema_is_json():
     printed = RUNNER.invoke(app, ["check", "--manifest-schema"])
     assert "ScheduleManifest" in json.loads(printed.stdout)["$defs"]
 
 
-def test_faults_are_named_with_file_line_and_column_and_good_files_too(tmp_path: Path) -> None:
+def test_faults_are_named_with_file_line_and_column_and_good_files_too(tmp_path):
     (tmp_path / "a.yaml").write_text(MERGE)
     (tmp_path / "b.yml").write_text(MERGE.replace("cron", "corn"))
     (tmp_path / "notes.txt").write_text("no manifest")
@@ -28,7 +27,7 @@ def test_faults_are_named_with_file_line_and_column_and_good_files_too(tmp_path:
     assert (good.exit_code, good.stdout) == (0, f"{tmp_path}/a.yaml: good\n")
 
 
-def test_a_query_and_a_request_have_faults_too_and_every_file_is_read(tmp_path: Path) -> None:
+def test_a_query_and_a_request_have_faults_too_and_every_file_is_read(tmp_path):
     replay = """\
 kind: Schedule
 name: replays
@@ -60,6 +59,6 @@ job:
     assert "ingest_time >= @from (partition_cut)" in warned.stderr.replace("\n", " ")
 
 
-def test_a_folder_without_manifests_and_a_file_that_is_gone_are_wrong_usage(tmp_path: Path) -> None:
+def test_a_folder_without_manifests_and_a_file_that_is_gone_are_wrong_usage(tmp_path):
     for path in (tmp_path, tmp_path / "gone.yaml"):
         assert RUNNER.invoke(app, ["check", "-f", str(path)]).exit_code != 0

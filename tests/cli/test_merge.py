@@ -1,6 +1,4 @@
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +13,13 @@ from tests.reporting.orders import Orders
 
 
 @pytest.fixture
-def orders(home: Path, tmp_path: Path) -> Orders:
+def orders(home, tmp_path):
     orders = Orders(home)
     orders.publish(tmp_path)
     return orders
 
 
-def test_a_merge_makes_reporting_what_staging_says(refeed: Callable[..., Any], orders: Orders, home: Path) -> None:
+def test_a_merge_makes_reporting_what_staging_says(refeed, orders, home):
     orders.stage((1, 0), (1, 5), (2, 0))
     (planned,) = json.loads(refeed("merge", "--source", "orders", "--dry-run", "--json").out)
     assert (planned["source"], planned["changed"], planned["newer"]) == ("orders", 2, 2)
@@ -36,7 +34,7 @@ def test_a_merge_makes_reporting_what_staging_says(refeed: Callable[..., Any], o
     assert orders.reported() == {1: "1-5", 2: "2-9"}
 
 
-def test_a_source_that_can_not_be_merged_is_named(refeed: Callable[..., Any], orders: Orders) -> None:
+def test_a_source_that_can_not_be_merged_is_named(refeed, orders):
     assert "logs has no key in sources.yaml" in refeed("merge", "--source", "logs").err
     assert "has no valid source 'none'" in refeed("merge", "--source", "none").err
 
@@ -60,7 +58,7 @@ sources:
 
 
 @pytest.fixture
-def unfit(orders: Orders, home: Path, tmp_path: Path) -> Orders:
+def unfit(orders, home, tmp_path):
     """The sources visits and hooks, whose staging tables their rules do not fit, before and between two others."""
     orders.publish(tmp_path, UNFIT)
     inferred = RowSchema((Field("at", "STRING"), Field("id", "FLOAT64"), *row_columns((), "plain")))
@@ -95,7 +93,7 @@ def test_the_sources_that_were_merged_beside_others_are_printed_as_json_too(refe
     ]
 
 
-def test_an_earlier_beginning_is_a_time_or_a_day(refeed: Callable[..., Any], orders: Orders) -> None:
+def test_an_earlier_beginning_is_a_time_or_a_day(refeed, orders):
     orders.stage((1, 0))
     refeed("merge")
     for option in (("--since", "2026-01-01T00:00:00Z"), ("--since", "2026-01-01"), ("--date", "2026-01-01")):
@@ -105,11 +103,11 @@ def test_an_earlier_beginning_is_a_time_or_a_day(refeed: Callable[..., Any], ord
     assert "not both" in refeed("merge", "--date", "2026-01-01", "--since", "2026-01-01").err
 
 
-def test_options_before_a_verb_are_refused_not_ignored(refeed: Callable[..., Any]) -> None:
+def test_options_before_a_verb_are_refused_not_ignored(refeed):
     assert "after the subcommand" in refeed("merge", "--dry-run", "create").err
 
 
-def test_the_home_may_stand_behind_the_group(refeed: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_home_may_stand_behind_the_group(refeed, tmp_path):
     assert str(tmp_path / "other" / "registry") in refeed("merge", "--home", str(tmp_path / "other")).err
 
 
@@ -137,11 +135,11 @@ MERGE = {
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def calls(monkeypatch):
     """Every call of the API's client, which answers with one merge."""
-    calls: list[Any] = []
+    calls = []
 
-    def call(_api: RefeedApi, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+    def call(_api, method, path, **arguments):
         calls.append((method, path, arguments.get("json", arguments.get("params"))))
         if path == "/jobs":
             return {"jobs": [MERGE], "next_page_token": "next"}
@@ -170,7 +168,7 @@ def test_a_dry_run_is_waited_for_and_is_not_called_merged(refeed, calls, monkeyp
 
 
 def test_ctrl_c_ends_the_watching_of_a_merge_and_says_how_to_go_on(refeed, calls, monkeypatch):
-    def interrupted(_: RefeedApi, __: str) -> Iterator[dict[str, Any]]:
+    def interrupted(_, __):
         yield MERGE | {"state": "RUNNING", "progress": {"merged": 1, "sources": 2}}
         raise KeyboardInterrupt
 
@@ -198,7 +196,7 @@ def test_the_exit_code_of_a_watched_merge_says_how_it_ended(refeed, calls):
     ]
 
 
-def test_merges_are_listed_and_shown(refeed: Callable[..., Any], calls: list[Any]) -> None:
+def test_merges_are_listed_and_shown(refeed, calls):
     listed = refeed("get", "merges", "--state", "failed", "--since", "2026-01-02", "--order-by", "created_at")
     wanted = {"page_size": "50", "order_by": "created_at", "state": ["FAILED"], "since": "2026-01-02T00:00:00Z"}
     assert calls == [("GET", "/jobs", {**wanted, "kind": "merge"})]
@@ -242,9 +240,9 @@ def test_a_merge_that_is_run_again_says_that_it_does_not_read_the_same_rows(refe
 
 @pytest.mark.parametrize("prefix", ["mg", "cp", "bf"])
 def test_the_log_of_a_job_is_printed_as_it_comes(refeed, monkeypatch, prefix):
-    asked: list[Any] = []
+    asked = []
 
-    def read(_api: RefeedApi, job_id: str, **arguments: Any) -> Iterator[str]:
+    def read(_api, job_id, **arguments):
         assert job_id == f"{prefix}_1"
         asked.append(arguments)
         return iter(["one\ntw", "o\n"])
@@ -272,7 +270,7 @@ def test_the_union_view_is_queried_with_staging_that_no_merge_has_taken(refeed, 
     assert json.loads(counted.out) == {"n": 2, "top": 3}
 
 
-def test_a_view_that_is_not_there_is_named(refeed: Callable[..., Any], orders: Orders) -> None:
+def test_a_view_that_is_not_there_is_named(refeed, orders):
     assert "reporting.orders_view" in refeed("query", "SELECT id FROM reporting.orders_view").err
     assert "has no valid source 'none'" in refeed("query", "--view", "none").err
     assert "--view SOURCE" in refeed("query").err

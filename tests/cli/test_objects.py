@@ -4,7 +4,6 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,13 +21,12 @@ from model.errors import RequestRefusedError
 NEWEST_BACKFILL = "bf_01M7Z1H20HKNZ6PGKRYCX6J212"
 FIRST, SECOND = "mg_01M7Z1H20HKNZ6PGKRYCX6J210", "mg_01M7Z1H20HKNZ6PGKRYCX6J211"
 NOTHING_LEFT: dict[str, Any] = {"not_reverted": [], "error": None}
-Refeed = Callable[..., Any]
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+def calls(monkeypatch):
     """What was asked of an API with two merges, the newer one of bob, the other and a backfill of ann."""
-    asked: list[tuple[str, Any]] = []
+    asked = []
     jobs = [
         {"id": SECOND, "kind": "merge", "created_by": "bob", "created_at": "2026-01-02T00:00:00Z"},
         {"id": FIRST, "kind": "merge", "created_by": "ann", "created_at": "2026-01-01T18:00:00Z"},
@@ -40,7 +38,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
         },
     ]
 
-    def list_jobs(_: JobCalls, *, page_size: int, **wanted: Any) -> dict[str, Any]:
+    def list_jobs(_, *, page_size, **wanted):
         asked.append(("list", wanted))
         found = [
             each
@@ -51,7 +49,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
         ]
         return {"jobs": found[:page_size], "next_page_token": None}
 
-    def act(_: JobCalls, job_id: str, verb: str, body: Any = None) -> dict[str, Any]:
+    def act(_, job_id, verb, body=None):
         asked.append((verb, job_id))
         progress = {"merged": 0, "sources": 1}
         shown = {"dry_run": False, "sources": [], "error": None, "progress": progress}
@@ -73,23 +71,19 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
         ("latest", FIRST),
     ],
 )
-def test_a_job_is_named_by_its_id_or_as_the_newest(
-    refeed: Refeed, calls: list[Any], name: str, job_id: str
-) -> None:
+def test_a_job_is_named_by_its_id_or_as_the_newest(refeed, calls, name, job_id):
     assert refeed("cancel", name).code == 0
     assert calls[-1] == ("cancel", job_id)
 
 
 @pytest.mark.parametrize("verb", ["pause", "revert", "approve"])
-def test_latest_is_the_newest_job_also_if_it_does_not_have_the_verb(
-    refeed: Refeed, calls: list[Any], verb: str
-) -> None:
+def test_latest_is_the_newest_job_also_if_it_does_not_have_the_verb(refeed, calls, verb):
     wrong = refeed(verb, "latest")
     assert (wrong.code, f"Your newest job {FIRST} is a merge." in wrong.err) == (2, True), wrong.err
     assert [what for what, _ in calls] == ["list"]
 
 
-def test_the_beginning_of_an_id_is_enough_where_no_other_id_begins_so(refeed: Refeed, calls: list[Any]) -> None:
+def test_the_beginning_of_an_id_is_enough_where_no_other_id_begins_so(refeed, calls):
     assert refeed("cancel", "bf_01M7").code == 0
     assert calls[-1] == ("cancel", "bf_01M7Z1H20HKNZ6PGKRYCX6J212")
     wrong = refeed("cancel", "mg_01M7")
@@ -126,17 +120,15 @@ def test_the_beginning_of_an_id_is_enough_where_no_other_id_begins_so(refeed: Re
         (("get", "topics", "--stream", "backup"), "--stream does not work with 'refeed get topics'."),
     ],
 )
-def test_what_can_not_be_meant_says_what_can(refeed: Refeed, calls: list[Any], words: Any, said: str) -> None:
+def test_what_can_not_be_meant_says_what_can(refeed, calls, words, said):
     wrong = refeed(*words)
     assert (wrong.code, said in " ".join(wrong.err.split())) == (2, True), wrong.err
     assert not any(what in {"cancel", "pause", "retry"} for what, _ in calls)
 
 
 @pytest.mark.parametrize("what", ["jobs", "snapshots", "updates"])
-def test_a_list_of_an_unknown_stream_is_refused_and_not_empty(
-    refeed: Refeed, calls: list[Any], monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
-    def call(_: RefeedApi, method: str, path: str, **__: Any) -> dict[str, Any]:
+def test_a_list_of_an_unknown_stream_is_refused_and_not_empty(refeed, calls, monkeypatch, what):
+    def call(_, method, path, **__):
         if path == "/streams/bakcup":
             raise RequestRefusedError("There is no stream bakcup. (HTTP 404)", code="stream_not_found", status=404)
         return {"snapshots": [], "name": "backup", "next_page_token": None}
@@ -148,14 +140,12 @@ def test_a_list_of_an_unknown_stream_is_refused_and_not_empty(
     assert refeed("get", what, "--stream", "stream/backup").code == 0
 
 
-def test_a_restore_takes_the_newest_completed_snapshot_as_latest(
-    refeed: Refeed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restore_takes_the_newest_completed_snapshot_as_latest(refeed, monkeypatch):
     states = {"sn_3": "FAILED", "sn_2": "COMPLETED", "sn_1": "COMPLETED"}
     made = [{"id": each, "state": state} for each, state in states.items()]
-    asked: list[str] = []
+    asked = []
 
-    def roll_back(_: RefeedApi, name: str, snapshot: str, **__: Any) -> dict[str, Any]:
+    def roll_back(_, name, snapshot, **__):
         asked.append(snapshot)
         return {"id": "rs_1", "stream": name, "snapshot": snapshot, "state": "PENDING", **NOTHING_LEFT}
 
@@ -171,10 +161,8 @@ def test_a_restore_takes_the_newest_completed_snapshot_as_latest(
 
 @pytest.mark.parametrize("words", [["missing"], ["dead-letters"], ["dead-letters", "--by", "reason"]])
 @pytest.mark.parametrize("name", ["latest", f"backfill/{NEWEST_BACKFILL}", NEWEST_BACKFILL[:-1], NEWEST_BACKFILL])
-def test_parts_of_a_backfill_are_asked_for_by_every_name_of_it(
-    refeed: Refeed, calls: list[Any], monkeypatch: pytest.MonkeyPatch, words: list[str], name: str
-) -> None:
-    def read_part(_: KindCalls, backfill_id: str, part: str, **params: str) -> dict[str, Any]:
+def test_parts_of_a_backfill_are_asked_for_by_every_name_of_it(refeed, calls, monkeypatch, words, name):
+    def read_part(_, backfill_id, part, **params):
         calls.append((part, backfill_id))
         return {"messages": [], "dead_letters": [], "reasons": [], "next_page_token": None}
 
@@ -185,12 +173,10 @@ def test_parts_of_a_backfill_are_asked_for_by_every_name_of_it(
     assert (wrong.code, f"'refeed {words[0]}' works on backfills." in wrong.err) == (2, True), wrong.err
 
 
-def test_a_bare_name_is_enough_to_look_at_the_only_object_of_that_name(
-    refeed: Refeed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bare_name_is_enough_to_look_at_the_only_object_of_that_name(refeed, monkeypatch):
     there = {"/streams/pipeline-default", "/sources/orders", "/schedules/orders", "/manifests/orders"}
 
-    def call(_: RefeedApi, method: str, path: str, **__: Any) -> dict[str, Any]:
+    def call(_, method, path, **__):
         if path not in there and path != "/jobs":
             raise RequestRefusedError("There is none. (HTTP 404)", code="not_found", status=404)
         return {"name": path.rpartition("/")[2], "kind": "Schedule", "jobs": [], "release": "1"}
@@ -204,7 +190,7 @@ def test_a_bare_name_is_enough_to_look_at_the_only_object_of_that_name(
     assert "write stream/pipeline-default" in " ".join(refeed("cancel", "pipeline-default").err.split())
 
 
-def test_a_merge_that_is_run_now_is_not_said_to_be_of_a_time() -> None:
+def test_a_merge_that_is_run_now_is_not_said_to_be_of_a_time():
     moments = dict.fromkeys(("slot", "slot_start", "slot_end"), "2026-01-02T00:15:00Z")
     run = {**moments, "state": "RUNNING", "job_kind": "merge", "job_id": "mg_1", "why": None, "asked_by": "ann"}
     schedule = {"name": "nightly", "job": "merge", "cron": "15 0 * * *", "time_zone": "UTC", "paused": None}
@@ -214,11 +200,11 @@ def test_a_merge_that_is_run_now_is_not_said_to_be_of_a_time() -> None:
 
 
 @pytest.mark.parametrize("guess", GUESSES)
-def test_a_guess_is_answered_with_a_command_that_there_is(refeed: Refeed, guess: str) -> None:
+def test_a_guess_is_answered_with_a_command_that_there_is(refeed, guess):
     wrong = refeed(*guess.split(), "--json")
     assert wrong.code == 2
     assert GUESSES[guess] in json.loads(wrong.err)["detail"]
-    root: Any = typer.main.get_command(app)
+    root = typer.main.get_command(app)
     for command in re.findall(r"refeed ([a-z-]+)(?: ([a-z-]+))?", GUESSES[guess]):
         found = root.commands[command[0]]
         assert not command[1] or command[1] in getattr(found, "commands", {command[1]: None})
@@ -244,37 +230,37 @@ def test_a_guess_is_answered_with_a_command_that_there_is(refeed: Refeed, guess:
         ("get pipelines", "refeed get streams"),
     ],
 )
-def test_a_newcomers_guess_is_answered_with_what_does_it(refeed: Refeed, line: str, right: str) -> None:
+def test_a_newcomers_guess_is_answered_with_what_does_it(refeed, line, right):
     wrong = refeed(*line.split())
     assert (wrong.code, right in " ".join(wrong.err.split())) == (2, True), wrong.err
 
 
-def test_a_topic_may_be_called_as_a_guess_is(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_may_be_called_as_a_guess_is(refeed, monkeypatch):
     monkeypatch.setenv("REFEED_API_URL", "http://127.0.0.1:1")
     assert refeed("backfill", "list").code == 2
     assert refeed("backfill", "list", "--from", "1h").code == 3, "the API does not answer"
 
 
-def test_every_kind_has_a_list_and_a_name_of_its_own() -> None:
+def test_every_kind_has_a_list_and_a_name_of_its_own():
     names = [name for kind in KINDS.kinds for name in (kind.name, kind.plural)]
     assert len(names) == len(set(names))
     assert all(kind.lines for kind in KINDS.kinds if kind.read)
 
 
-def test_every_kind_that_is_described_says_what_to_run_next() -> None:
+def test_every_kind_that_is_described_says_what_to_run_next():
     # Those of the others stand among their own lines.
     own = {"stream", "backfill", "manifest"}
     assert {kind.name for kind in KINDS.kinds if kind.read and not kind.next} == own
 
 
-def test_a_job_is_watched_until_it_has_ended_and_tried_again_where_it_failed() -> None:
+def test_a_job_is_watched_until_it_has_ended_and_tried_again_where_it_failed():
     merge = next(kind for kind in KINDS.kinds if kind.name == "merge")
     assert merge.next is not None
     said = [merge.next({"id": "mg_1", "state": state}) for state in ("RUNNING", "FAILED", "SUCCEEDED")]
     assert said == ["refeed watch mg_1", "refeed retry mg_1", "refeed logs mg_1"]
 
 
-def test_names_that_are_listed_are_names_that_commands_take(refeed: Refeed, calls: list[Any]) -> None:
+def test_names_that_are_listed_are_names_that_commands_take(refeed, calls):
     names = refeed("get", "jobs", "-o", "name").out.splitlines()
     assert names == [f"merge/{SECOND}", f"merge/{FIRST}", "backfill/bf_01M7Z1H20HKNZ6PGKRYCX6J212"]
     for name in names:
@@ -284,25 +270,23 @@ def test_names_that_are_listed_are_names_that_commands_take(refeed: Refeed, call
 
 
 @pytest.mark.parametrize("words", [("--json",), ("-o", "json"), ("-ojson",), ("--output=json",)])
-def test_json_is_the_same_however_it_is_asked_for_and_so_are_errors(
-    refeed: Refeed, calls: list[Any], words: tuple[str, ...]
-) -> None:
+def test_json_is_the_same_however_it_is_asked_for_and_so_are_errors(refeed, calls, words):
     assert [each["id"] for each in json.loads(refeed("get", "merges", *words).out)["merges"]] == [SECOND, FIRST]
     assert json.loads(refeed("get", "strems", *words).err)["code"] == "input_invalid"
     assert calls == [("list", {"kind": "merge"})]
 
 
-def test_yaml_is_the_same_values(refeed: Refeed, calls: list[Any]) -> None:
+def test_yaml_is_the_same_values(refeed, calls):
     found = refeed("get", "jobs", "--output", "yaml").out
     assert yaml.safe_load(found) == json.loads(refeed("get", "jobs", "--json").out)
     assert calls
 
 
 @pytest.fixture
-def complete(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
+def complete(refeed, monkeypatch):
     """Returns the words that bash offers for the last word of a line, which may be empty."""
 
-    def run(line: str) -> list[str]:
+    def run(line):
         monkeypatch.setenv("_REFEED_COMPLETE", "complete_bash")
         monkeypatch.setenv("COMP_WORDS", f"refeed {line}")
         monkeypatch.setenv("COMP_CWORD", str(len(line.split(" "))))
@@ -313,7 +297,7 @@ def complete(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     return run
 
 
-def test_a_shell_completes_objects_that_have_the_verb(complete: Any, calls: list[Any], monkeypatch: Any) -> None:
+def test_a_shell_completes_objects_that_have_the_verb(complete, calls, monkeypatch):
     assert complete("cancel mg_") == complete("cancel mg") == [SECOND, FIRST]
     assert complete("cancel mg_01M7Z1H20HKNZ6PGKRYCX6J210") == [FIRST]
     assert complete("pause mg_") == [], "a merge can't be paused"
@@ -328,8 +312,8 @@ def test_a_shell_completes_objects_that_have_the_verb(complete: Any, calls: list
     assert complete("get stre") == ["streams"]
 
 
-def test_a_shell_that_completes_waits_a_second_and_shows_no_error(complete: Any, monkeypatch: Any) -> None:
-    def hang(_: Any) -> Any:
+def test_a_shell_that_completes_waits_a_second_and_shows_no_error(complete, monkeypatch):
+    def hang(_):
         gate.wait(30)
 
     gate = threading.Event()

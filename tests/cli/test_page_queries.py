@@ -1,7 +1,6 @@
 """Every query that stands in the README or a page, over an archive where the right rows are known."""
 
 import re
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from model.settings import read_settings
 from sql.validate import QueryRefusedError, parse_parameters, validate_query
 from tests.recipes import words_of
 from warehouse.open import open_warehouse
-from warehouse.queries import Queries
 
 ROOT = Path(__file__).parents[2]
 # The recipes are commands, and have tests of their own.
@@ -103,7 +101,7 @@ def find_queries(page: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> BackfillSettings:
+def settings(tmp_path_factory):
     """A deployment whose archive has the messages."""
     home = tmp_path_factory.mktemp("home")
     rows = [
@@ -136,17 +134,17 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> BackfillSettings:
 
 
 @pytest.fixture(scope="module")
-def queries(settings: BackfillSettings) -> Iterator[Queries]:
+def queries(settings):
     found = open_queries(settings)
     yield found
     found.close()
 
 
 @pytest.fixture
-def select(settings: BackfillSettings, queries: Queries) -> Callable[[str], set[str]]:
+def select(settings, queries):
     """Return the ids that a query selects; a replay's query has to pass as one."""
 
-    def run(text: str) -> set[str]:
+    def run(text):
         named = re.search(r"SELECT (topic )?FROM|SELECT topic, message_id", text)
         parameters = parse_parameters({name: TIMES[name] for name in set(re.findall(r"@(\w+)", text))})
         query = validate_query(text, parameters, policy_of(settings, queries, replay=named is None))
@@ -173,16 +171,15 @@ def find_requests(page: Path) -> list[dict[str, Any]]:
 
 
 def read_plain(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = read_yaml(text.encode()).value
-    return found
+    return read_yaml(text.encode()).value
 
 
 @pytest.mark.parametrize("name", OF_RANGES)
 def test_the_ranges_of_a_page_select_what_it_says(name, select, refeed, monkeypatch):
     (page,) = [page for page in PAGES if page.name == name]
-    asked: list[dict[str, Any]] = []
+    asked = []
 
-    def plan(self: RefeedApi, request: dict[str, Any], *, exact: bool = False) -> dict[str, Any]:
+    def plan(self, request, *, exact=False):
         asked.append(dict(request))
         raise KeyboardInterrupt
 
@@ -197,26 +194,26 @@ def test_the_ranges_of_a_page_select_what_it_says(name, select, refeed, monkeypa
     assert {each.topic for each in written} == {"orders"}
 
 
-def test_every_page_with_a_range_is_tried_here() -> None:
+def test_every_page_with_a_range_is_tried_here():
     found = {page.name: len(find_commands(page)) + len(find_requests(page)) for page in PAGES}
     assert {name: count for name, count in found.items() if count} == {
         name: len(ranges) for name, ranges in OF_RANGES.items()
     }
 
 
-def test_every_page_with_a_query_is_tried_here() -> None:
+def test_every_page_with_a_query_is_tried_here():
     found = {page.name: len(find_queries(page)) for page in PAGES}
     tried = {name: len(queries) + len(REFUSED.get(name, [])) for name, queries in WANTED.items()} | OTHERS
     assert {name: count for name, count in found.items() if count} == tried
 
 
 @pytest.mark.parametrize("name", WANTED)
-def test_the_queries_of_a_page_select_what_it_says(name: str, select: Callable[[str], set[str]]) -> None:
+def test_the_queries_of_a_page_select_what_it_says(name, select):
     (page,) = [page for page in PAGES if page.name == name]
     texts = [text for text in find_queries(page) if text not in REFUSED.get(name, [])]
     assert [select(text) for text in texts] == WANTED[name]
 
 
-def test_a_query_that_a_page_has_the_gate_refuse_is_refused(select: Callable[[str], set[str]]) -> None:
+def test_a_query_that_a_page_has_the_gate_refuse_is_refused(select):
     with pytest.raises(QueryRefusedError):
         select(REFUSED["api.md"][0])

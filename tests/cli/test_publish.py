@@ -1,6 +1,5 @@
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +56,13 @@ def test_a_topic_that_is_no_name_is_a_wrong_command_line_and_nothing_is_read(ref
     assert "name_invalid" in result.err
 
 
-def test_a_file_that_is_not_there_is_a_wrong_command_line(refeed: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_a_wrong_command_line(refeed, tmp_path):
     result = refeed("publish", str(tmp_path / "not there"))
     assert result.code == 2
     assert "does not exist" in result.err
 
 
-def test_a_folder_is_a_wrong_command_line(refeed: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_folder_is_a_wrong_command_line(refeed, tmp_path):
     result = refeed("publish", str(tmp_path))
     assert result.code == 2
     assert "is a folder" in result.err

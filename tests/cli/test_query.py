@@ -1,10 +1,7 @@
 import json
 import uuid
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,7 +13,7 @@ from model.schema import RowSchema
 from model.settings import read_settings
 from tests.reporting.orders import Orders
 from tests.reporting.shops import START, BigQueryShop, order
-from tests.standin.fixture import PROJECT, StandIn
+from tests.standin.fixture import PROJECT
 
 ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 PUBLISHED_AT = datetime(2024, 3, 1, 23, 59, 59, 123456, UTC)
@@ -35,7 +32,7 @@ def three_messages() -> pa.RecordBatch:
 
 
 @pytest.fixture
-def archive(home: Path) -> LakeArchive:
+def archive(home):
     """Three messages: JSON, bytes that are no text, and an empty one."""
     archive = LakeArchive(str(home / "lake"), "backup.messages")
     archive.create()
@@ -44,7 +41,7 @@ def archive(home: Path) -> LakeArchive:
     return archive
 
 
-def test_rows_are_a_table_that_a_person_reads(refeed: Callable[..., Any], archive: LakeArchive) -> None:
+def test_rows_are_a_table_that_a_person_reads(refeed, archive):
     result = refeed("query", "SELECT message_id, data, attributes FROM backup.messages ORDER BY message_id")
     assert result.code == 0
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.out.splitlines() if "│" in line]
@@ -55,7 +52,7 @@ def test_rows_are_a_table_that_a_person_reads(refeed: Callable[..., Any], archiv
     ]
 
 
-def test_json_has_one_object_a_row(refeed: Callable[..., Any], archive: LakeArchive) -> None:
+def test_json_has_one_object_a_row(refeed, archive):
     sql = (
         "SELECT message_id, data, publish_time, _PARTITIONDATE AS day FROM backup.messages WHERE message_id = @id"
     )
@@ -66,7 +63,7 @@ def test_json_has_one_object_a_row(refeed: Callable[..., Any], archive: LakeArch
     assert day == archive.data_files()[0].partition.date().isoformat()
 
 
-def test_numbers_in_json_are_what_bigquery_answers(refeed: Callable[..., Any], archive: LakeArchive) -> None:
+def test_numbers_in_json_are_what_bigquery_answers(refeed, archive):
     # A NUMERIC is a text without zeros after its last digit: "9.5", "1234.1" and "1" for 9.5, 1234.10 and 1.0.
     # https://github.com/googleapis/mcp-toolbox/pull/2084 ("matches the BigQuery REST API JSON format"). So is a
     # FLOAT64 that JSON has no number for ("NaN", "Infinity", "-Infinity"):
@@ -90,17 +87,17 @@ def test_numbers_in_json_are_what_bigquery_answers(refeed: Callable[..., Any], a
     }
 
 
-def test_more_rows_than_asked_for_are_cut_and_said(refeed: Callable[..., Any], archive: LakeArchive) -> None:
+def test_more_rows_than_asked_for_are_cut_and_said(refeed, archive):
     result = refeed("query", "SELECT message_id FROM backup.messages", "--max-rows", "2", "--json")
     assert len(result.out.splitlines()) == 2
     assert "--max-rows" in result.err
 
 
-def test_no_rows_are_said(refeed: Callable[..., Any], archive: LakeArchive) -> None:
+def test_no_rows_are_said(refeed, archive):
     assert refeed("query", "SELECT message_id FROM backup.messages WHERE topic = 'x'").out == "no rows\n"
 
 
-def test_another_table_is_refused_with_the_place(refeed: Callable[..., Any], archive: LakeArchive) -> None:
+def test_another_table_is_refused_with_the_place(refeed, archive):
     result = refeed("query", "SELECT message_id\nFROM other.table")
     assert result.code == 4
     assert "line 2, column 6" in result.err
@@ -120,14 +117,14 @@ def test_a_table_of_a_source_is_refused_with_the_way_to_its_view(refeed, home, t
     assert "backup.messages" not in result.err
 
 
-def test_without_an_archive_it_says_so(refeed: Callable[..., Any]) -> None:
+def test_without_an_archive_it_says_so(refeed):
     result = refeed("query", "SELECT message_id FROM backup.messages")
     assert result.code == 1
     assert "attach a topic and start a backup" in result.err
 
 
 @pytest.fixture
-def bigquery_archive(shared_standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> str:
+def bigquery_archive(shared_standin, monkeypatch):
     """The name of an archive in BigQuery (the stand-in) with three messages; the settings name it too."""
     table = f"d{uuid.uuid4().hex[:12]}.messages"
     for name, value in {
@@ -167,7 +164,7 @@ def test_bigquery_answers_the_same_query_within_a_cap(refeed, bigquery_archive, 
 
 
 @pytest.fixture
-def held(shared_standin: StandIn, bigquery_archive: str) -> Iterator[None]:
+def held(shared_standin, bigquery_archive):
     """All messages are in the write buffer, where they have no _PARTITIONTIME."""
     shared_standin.hold_write_buffer(f"shop.{bigquery_archive}", everything=True)
     yield
@@ -196,14 +193,14 @@ def test_rows_in_bigquery_s_write_buffer_are_counted_or_warned_of(
     assert ("about 3 rows" in shown) is bool(said)
 
 
-def test_bigquery_says_what_it_has_against_a_query(refeed: Callable[..., Any], bigquery_archive: str) -> None:
+def test_bigquery_says_what_it_has_against_a_query(refeed, bigquery_archive):
     refused = refeed("query", f"SELECT message_id FROM {bigquery_archive}")
     assert refused.code != 0
     assert "filter" in refused.err
 
 
 @pytest.fixture
-def bigquery_shop(shared_standin: StandIn, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BigQueryShop]:
+def bigquery_shop(shared_standin, home, monkeypatch):
     """A source in BigQuery with two orders, of which nothing is merged yet."""
     dataset = f"d{uuid.uuid4().hex[:12]}"
     for name, value in {

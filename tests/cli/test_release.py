@@ -1,9 +1,6 @@
 """``refeed release``: what it prints; tests/rollout/test_releases.py has what it does."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from jobs.store import JobStore
 from model.stream_options import StreamKind
@@ -13,7 +10,7 @@ from rollout.formats import own_formats
 from tests.rollout.wheels import write_small_release
 
 
-def test_a_release_is_added_listed_and_removed(refeed: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+def test_a_release_is_added_listed_and_removed(refeed, home, tmp_path):
     wheel = write_small_release(tmp_path, "7.1")
     added = json.loads(refeed("release", "add", str(wheel), "--name", "canary", "--json").out)
     assert (added["name"], added["version"], len(added["sha256"])) == ("canary", "7.1", 64)
@@ -41,6 +38,6 @@ def test_a_release_is_added_listed_and_removed(refeed: Callable[..., Any], home:
     assert "release_not_found" in gone.err
 
 
-def test_formats_are_those_of_the_code_that_runs(refeed: Callable[..., Any]) -> None:
+def test_formats_are_those_of_the_code_that_runs(refeed):
     assert json.loads(refeed("release", "formats", "--json").out) == own_formats().to_json()
     assert "journal" in refeed("release", "formats").out

@@ -4,10 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,7 +27,7 @@ def write(home: Path, running: RunningUp) -> None:
     running.write(record_of(home))
 
 
-def test_commands_on_the_home_of_a_running_up_find_it_without_any_variable(home: Path) -> None:
+def test_commands_on_the_home_of_a_running_up_find_it_without_any_variable(home):
     write(home, RUNNING)
     assert find_running(os.environ) == RUNNING
     assert command_settings().pubsub_emulator_host == "127.0.0.1:18085"
@@ -37,7 +35,7 @@ def test_commands_on_the_home_of_a_running_up_find_it_without_any_variable(home:
         assert api.url == "http://127.0.0.1:18080"
 
 
-def test_variables_that_are_set_win_over_a_running_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_that_are_set_win_over_a_running_up(home, monkeypatch):
     write(home, RUNNING)
     monkeypatch.setenv("REFEED_API_URL", "https://refeed.shop.example")
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "")
@@ -53,9 +51,7 @@ def test_an_up_of_another_project_is_not_taken_for_this_one_s_pubsub(home, monke
 
 
 @pytest.mark.parametrize(("is_usual_up", "url"), [(True, DEFAULT_API_URL), (False, RUNNING.api_url)])
-def test_once_an_up_has_ended_its_api_is_named_unless_the_usual_one_answers(
-    home: Path, monkeypatch: pytest.MonkeyPatch, is_usual_up: bool, url: str
-) -> None:
+def test_once_an_up_has_ended_its_api_is_named_unless_the_usual_one_answers(home, monkeypatch, is_usual_up, url):
     write(home, replace(RUNNING, up=replace(RUNNING.up, pid=2**22 + 1)))
     monkeypatch.setattr("cli.api.is_listening", lambda _: is_usual_up)
     with open_api() as api:
@@ -63,7 +59,7 @@ def test_once_an_up_has_ended_its_api_is_named_unless_the_usual_one_answers(
     assert find_running(os.environ) is None
 
 
-def test_what_a_dead_up_left_is_ignored(home: Path) -> None:
+def test_what_a_dead_up_left_is_ignored(home):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as one:
         process = Process.of(one.pid)
         assert process is not None
@@ -79,7 +75,7 @@ def test_what_a_dead_up_left_is_ignored(home: Path) -> None:
             assert api.url == DEFAULT_API_URL
 
 
-def test_a_second_up_names_the_first_one_s_process_and_addresses(refeed: Callable[..., Any], home: Path) -> None:
+def test_a_second_up_names_the_first_one_s_process_and_addresses(refeed, home):
     with up._hold_home(home) as record:
         RUNNING.write(record)
         result = refeed("up", "--port", str(free_port()), "--pubsub-port", str(free_port()))

@@ -4,9 +4,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -14,12 +12,11 @@ import structlog
 
 from cli.processes import free_port, is_listening
 from cli.services import configure_logging
-from local.server import PubSubServer
 from rollout.child import Child
 from tests.cli.conftest import count_openings
 
 
-def test_pubsub_serves_until_it_is_asked_to_stop(home: Path) -> None:
+def test_pubsub_serves_until_it_is_asked_to_stop(home):
     port = free_port()
     command = [sys.executable, "-m", "cli.main", "pubsub", "--port", str(port)]
     child = Child("pubsub", command, environment=os.environ, log=home / "pubsub.log").start()
@@ -33,7 +30,7 @@ def test_pubsub_serves_until_it_is_asked_to_stop(home: Path) -> None:
 
 
 def test_pubsub_passes_its_options_on(refeed, home, tmp_path, monkeypatch):
-    served: list[PubSubServer] = []
+    served = []
     monkeypatch.setattr("local.server.serve", served.append)
     assert refeed("pubsub").code == 0
     options = ["--host", "10.0.0.7", "--port", "1", "--health-port", "2", "--fsync", "--data-dir", str(tmp_path)]
@@ -66,9 +63,9 @@ def test_the_api_s_process_opens_the_job_store_once(refeed, pubsub_server, monke
     # Somebody else's Spark, which nothing here needs.
     monkeypatch.setenv("REFEED_CONNECT_URL", "sc://127.0.0.1:9")
     opened = count_openings(monkeypatch)
-    statuses: list[int] = []
+    statuses = []
 
-    async def ask(app: Any) -> None:
+    async def ask(app):
         transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
         async with (
             app.router.lifespan_context(app),
@@ -77,7 +74,7 @@ def test_the_api_s_process_opens_the_job_store_once(refeed, pubsub_server, monke
             paths = ("/readyz", "/metrics", "/backfills", "/jobs", "/audit")
             statuses.extend([(await client.get(path)).status_code for path in paths])
 
-    def serve(app: Any, **_: Any) -> None:
+    def serve(app, **_):
         asyncio.run(ask(app))
 
     monkeypatch.setattr("api.server.serve", serve)
@@ -86,7 +83,7 @@ def test_the_api_s_process_opens_the_job_store_once(refeed, pubsub_server, monke
     assert len(opened) == 1
 
 
-def test_every_log_line_is_one_json_object_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_log_line_is_one_json_object_on_stderr(capfd):
     configure_logging()
     structlog.get_logger("ours").info("archived", rows=3)
     logging.getLogger("theirs").warning("slow %s", "disk")
@@ -114,7 +111,7 @@ def test_the_level_says_how_much_is_logged(capfd, monkeypatch):
     assert [json.loads(line)["event"] for line in capfd.readouterr().err.splitlines()] == ["but this"]
 
 
-def test_a_log_on_a_full_disk_stops_nobody() -> None:
+def test_a_log_on_a_full_disk_stops_nobody():
     code = (
         "import structlog; from cli.services import configure_logging; configure_logging(); "
         "structlog.get_logger('backup').warning('pull_failed', subscription='s'); print('went on')"
@@ -134,13 +131,13 @@ def test_a_log_on_a_full_disk_stops_nobody() -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7"])
-def test_an_api_without_keys_does_not_listen_for_others(refeed: Callable[..., Any], host: str) -> None:
+def test_an_api_without_keys_does_not_listen_for_others(refeed, host):
     refused = refeed("api", "--host", host, "--port", "0")
     assert refused.code == 2
     assert "refeed key create" in refused.err
 
 
-def test_an_api_without_keys_starts_only_when_a_person_says_so(refeed: Callable[..., Any]) -> None:
+def test_an_api_without_keys_starts_only_when_a_person_says_so(refeed):
     refused = refeed("api", "--port", str(free_port()))
     assert refused.code == 2
     assert "--open" in refused.err

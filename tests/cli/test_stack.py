@@ -1,7 +1,5 @@
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +10,7 @@ from streams.status import StatusFile
 
 
 @pytest.fixture
-def stack(tmp_path: Path) -> Iterator[Stack]:
+def stack(tmp_path):
     environment = {**os.environ, "PUBSUB_EMULATOR_HOST": "elsewhere:1", "REFEED_ACK_DEADLINE_SECONDS": "11"}
     stack = Stack(tmp_path / "home", pubsub_port=free_port(), api_port=free_port(), environment=environment)
     yield stack
@@ -20,7 +18,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
         child.kill()
 
 
-def test_all_of_them_share_one_home_and_one_pubsub_server(stack: Stack, tmp_path: Path) -> None:
+def test_all_of_them_share_one_home_and_one_pubsub_server(stack, tmp_path):
     assert stack.settings.home == tmp_path / "home"
     assert stack.settings.pubsub_emulator_host == stack.emulator_host
     assert stack.settings.ack_deadline_seconds == 11
@@ -38,7 +36,7 @@ def test_a_folder_named_like_ours_does_not_hide_ours(stack, tmp_path, monkeypatc
         assert is_listening(stack.emulator_host)
 
 
-def test_the_backup_counts_as_running_only_by_its_own_word(stack: Stack, tmp_path: Path) -> None:
+def test_the_backup_counts_as_running_only_by_its_own_word(stack, tmp_path):
     folder = tmp_path / "home" / "streams" / "backup"
     folder.mkdir(parents=True)
     stack.backup = Child(

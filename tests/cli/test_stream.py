@@ -2,7 +2,6 @@
 
 import itertools
 import time
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,16 +40,12 @@ def test_without_an_api_a_check_says_how_to_start_one(refeed, monkeypatch):
         (("orders", "--group"), "--set group=VALUE"),
     ],
 )
-def test_an_update_that_gets_an_option_of_the_stream_names_its_set(
-    refeed: Callable[..., Any], words: tuple[str, ...], way: str
-) -> None:
+def test_an_update_that_gets_an_option_of_the_stream_names_its_set(refeed, words, way):
     wrong = refeed("update", *words)
     assert (wrong.code, f"Use: {way}" in wrong.err) == (2, True), wrong.err
 
 
-def test_a_watched_update_that_is_stable_ends_with_how_to_take_it_back(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_watched_update_that_is_stable_ends_with_how_to_take_it_back(monkeypatch, capsys):
     stable = made_update("STABLE")
     stable |= dict.fromkeys(
         ("reason", "checked", "snapshot_id", "figures", "replay", "manifest", "reverses", "unwanted_by")
@@ -60,13 +55,13 @@ def test_a_watched_update_that_is_stable_ends_with_how_to_take_it_back(
     assert " ".join(last.split()) == "next refeed revert up_1, if the new release is wrong"
 
 
-def test_columns_may_differ_in_a_shadow_alone(refeed: Callable[..., Any]) -> None:
+def test_columns_may_differ_in_a_shadow_alone(refeed):
     wrong = refeed("update", "orders", "--may-differ", "total")
     assert wrong.code == 2
     assert "--may-differ works only with --shadow" in wrong.err
 
 
-def test_an_update_shows_what_its_shadow_has_compared() -> None:
+def test_an_update_shows_what_its_shadow_has_compared():
     cell = {"table": "staging.orders", "column": "total", "topic": "orders", "message_id": "7"}
     row = {**cell, "column": None, "running": None}
     report = {
@@ -86,7 +81,7 @@ def test_an_update_shows_what_its_shadow_has_compared() -> None:
     ]
 
 
-def test_the_figures_of_an_update_have_their_unit() -> None:
+def test_the_figures_of_an_update_have_their_unit():
     before = {"seconds": 60.0, "messages": 6.0, "dead_letters": 0.0, "faults": None, "lag_seconds": 0.84}
     after = {**before, "seconds": 30.0, "messages": 0.0, "lag_seconds": None}
     assert list(figure_details({"before": before, "after": after})) == [
@@ -115,7 +110,7 @@ def made_update(state: str, **changed: Any) -> dict[str, Any]:
     }
 
 
-def test_the_list_of_updates_has_what_each_one_changes() -> None:
+def test_the_list_of_updates_has_what_each_one_changes():
     changed = made_update("STABLE", options={"slots": 2, "batch_seconds": None}, mapping={"orders": "sales"})
     fault = {"code": "update_inconclusive", "message": "3 messages came.", "logs": {}}
     lines = describe_updates(
@@ -130,7 +125,7 @@ def test_the_list_of_updates_has_what_each_one_changes() -> None:
     assert "  installed  next  " in lines[2]
 
 
-def test_a_stream_names_its_generation_and_its_pending_messages() -> None:
+def test_a_stream_names_its_generation_and_its_pending_messages():
     stream = {
         "name": "backup",
         "state": "DRAINED",
@@ -171,10 +166,10 @@ def test_a_stream_names_its_generation_and_its_pending_messages() -> None:
     assert "rate 5.2 messages/s over the last 1 min 0 s" in lines
 
 
-def test_a_stream_of_no_release_names_the_version_that_its_agent_has() -> None:
-    stream: dict[str, Any] = {"release": None, "agent": {"pid": 6, "host": "vm"}}
+def test_a_stream_of_no_release_names_the_version_that_its_agent_has():
+    stream = {"release": None, "agent": {"pid": 6, "host": "vm"}}
     agents = [{"host": "other", "installed_version": "0.1.0"}, {"host": "vm", "installed_version": "0.2.0"}]
-    api: Any = SimpleNamespace(
+    api = SimpleNamespace(
         jobs=SimpleNamespace(list=lambda **_: {"jobs": []}),
         read_stream=lambda _: stream,
         list_releases=lambda: {"agents": agents},
@@ -185,11 +180,11 @@ def test_a_stream_of_no_release_names_the_version_that_its_agent_has() -> None:
     assert "installed_version" not in STREAM.read(api, "backup")
 
 
-def test_a_stream_is_watched_until_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_is_watched_until_it_has_ended(monkeypatch):
     seconds = itertools.count(step=100)
     monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
     monkeypatch.setattr(time, "sleep", lambda _: None)
     states = iter(["RUNNING"] * 5 + ["DRAINING", "DRAINED"])
-    api: Any = SimpleNamespace(read_stream=lambda name: {"name": name, "state": next(states)})
+    api = SimpleNamespace(read_stream=lambda name: {"name": name, "state": next(states)})
     assert STREAM.follow is not None
     assert STREAM.follow(api, {"name": "backup", "state": "RUNNING"})["state"] == "DRAINED"

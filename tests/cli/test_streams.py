@@ -1,6 +1,5 @@
 """The backup and one stream a group, as the registry has them: launched and drained by the service's own calls."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -52,12 +51,12 @@ class Yard:
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
+def yard(tmp_path):
     with closing(open_store(f"sqlite:///{tmp_path / 'jobs.db'}")) as store:
         yield Yard(tmp_path, StreamService(store))
 
 
-def test_a_home_without_a_registry_has_the_backup_alone(yard: Yard) -> None:
+def test_a_home_without_a_registry_has_the_backup_alone(yard):
     for _ in range(3):
         yard.streams.look()
     assert (yard.running(), yard.said) == (["backup"], [])
@@ -65,7 +64,7 @@ def test_a_home_without_a_registry_has_the_backup_alone(yard: Yard) -> None:
     assert (record.created_by, record.generation) == ("refeed up", 1)
 
 
-def test_a_new_group_gets_its_stream_and_no_other_one_is_disturbed(yard: Yard) -> None:
+def test_a_new_group_gets_its_stream_and_no_other_one_is_disturbed(yard):
     yard.publish(orders="shop")
     assert yard.look() == ["pipeline-shop"]
     before = yard.service.get("pipeline-shop", principal=ANN)
@@ -75,7 +74,7 @@ def test_a_new_group_gets_its_stream_and_no_other_one_is_disturbed(yard: Yard) -
     assert yard.service.get("pipeline-shop", principal=ANN) == before
 
 
-def test_a_group_that_is_gone_is_drained_and_may_come_back(yard: Yard) -> None:
+def test_a_group_that_is_gone_is_drained_and_may_come_back(yard):
     yard.publish(orders="shop", clicks="web")
     yard.look()
     yard.service._store.take_streams("agent", limit=10, lease_seconds=60)
@@ -90,7 +89,7 @@ def test_a_group_that_is_gone_is_drained_and_may_come_back(yard: Yard) -> None:
     assert yard.service.get("pipeline-web", principal=ANN).generation == 2
 
 
-def test_a_group_that_is_gone_while_nothing_runs_is_drained_by_the_next_up(yard: Yard) -> None:
+def test_a_group_that_is_gone_while_nothing_runs_is_drained_by_the_next_up(yard):
     yard.publish(orders="shop", clicks="web")
     yard.look()
     yard.publish(orders="shop")
@@ -102,7 +101,7 @@ def test_a_group_that_is_gone_while_nothing_runs_is_drained_by_the_next_up(yard:
 
 
 @pytest.mark.parametrize("name", ["backup", "pipeline-shop"])
-def test_a_stream_that_a_person_ended_stays_so_under_the_next_up(yard: Yard, name: str) -> None:
+def test_a_stream_that_a_person_ended_stays_so_under_the_next_up(yard, name):
     yard.publish(orders="shop")
     yard.look()
     if name == "backup":
@@ -125,7 +124,7 @@ def test_a_stream_that_a_person_ended_stays_so_under_the_next_up(yard: Yard, nam
     assert yard.streams.is_running(name), "launched by a person, it runs on"
 
 
-def test_a_stream_that_a_person_launched_for_a_group_of_his_own_is_left_alone(yard: Yard) -> None:
+def test_a_stream_that_a_person_launched_for_a_group_of_his_own_is_left_alone(yard):
     yard.service.launch(StreamLaunch(name="mine", kind="pipeline", options={"group": "web"}), principal=ANN)
     yard.publish(orders="shop")
     yard.look()
@@ -136,7 +135,7 @@ def test_a_stream_that_a_person_launched_for_a_group_of_his_own_is_left_alone(ya
     assert any("pipeline-web is not launched" in line for line in yard.said)
 
 
-def test_a_registry_with_a_fault_leaves_running_what_runs_and_says_so_once(yard: Yard) -> None:
+def test_a_registry_with_a_fault_leaves_running_what_runs_and_says_so_once(yard):
     yard.publish(orders="shop")
     yard.look()
     (yard.folder / "sources.yaml").write_text("sources: {orders: {topic: 1}}")
@@ -148,7 +147,7 @@ def test_a_registry_with_a_fault_leaves_running_what_runs_and_says_so_once(yard:
     assert yard.look() == ["pipeline-shop", "pipeline-web"]
 
 
-def test_a_fault_of_one_source_keeps_no_other_group_from_starting(yard: Yard) -> None:
+def test_a_fault_of_one_source_keeps_no_other_group_from_starting(yard):
     yard.publish(orders="shop", clicks="web")
     path = yard.folder / "sources.yaml"
     path.write_text(path.read_text().replace("topic: orders", "topics: orders"))

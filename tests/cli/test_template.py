@@ -1,8 +1,6 @@
 """``refeed template``: what it sends and prints."""
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -27,11 +25,11 @@ NIGHTLY = {"name": "nightly", "kind": "Schedule", "document": {"job": {"kind": "
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def calls(monkeypatch):
     """What the API was asked, of which it has a template and a schedule."""
-    made: list[Any] = []
+    made = []
 
-    def call(_api: RefeedApi, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+    def call(_api, method, path, **arguments):
         made.append((method, path, arguments.get("json")))
         if path == "/manifests":
             return {"manifests": [NIGHTLY, REPLAY]}
@@ -43,23 +41,23 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return made
 
 
-def test_templates_are_listed_alone_of_all_manifests(refeed: Callable[..., Any], calls: list[Any]) -> None:
+def test_templates_are_listed_alone_of_all_manifests(refeed, calls):
     (_, line) = refeed("get", "templates").out.splitlines()
     assert line.split() == ["replay", "backfill", "Replays", "a", "day."]
     assert json.loads(refeed("get", "templates", "--json").out)["templates"] == [REPLAY]
 
 
-def test_a_template_is_shown_with_its_parameters(refeed: Callable[..., Any], calls: list[Any]) -> None:
+def test_a_template_is_shown_with_its_parameters(refeed, calls):
     shown = refeed("describe", "template/replay").out
     assert "replay, a backfill: Replays a day." in shown
     assert [word in shown for word in ("required", "500", "false", "The day", '"topic": "orders"')] == [True] * 5
 
 
-def test_a_manifest_of_another_kind_is_no_template(refeed: Callable[..., Any], calls: list[Any]) -> None:
+def test_a_manifest_of_another_kind_is_no_template(refeed, calls):
     assert "nightly is a Schedule, not a template." in refeed("describe", "template/nightly").err
 
 
-def test_parameters_are_sent_with_their_types(refeed: Callable[..., Any], calls: list[Any]) -> None:
+def test_parameters_are_sent_with_their_types(refeed, calls):
     given = ("day=2026-01-02", "rate=7", "paused=true", "nobody=a=b")
     launched = refeed("launch", "template/replay", *(part for each in given for part in ("--param", each)))
     assert launched.out == "backfill bf_1; refeed watch bf_1\n"
@@ -78,6 +76,6 @@ def test_a_parameter_that_is_none_is_refused_here(refeed, calls, given):
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "[NaN]"])
-def test_a_number_that_json_does_not_have_is_sent_as_a_text_which_the_api_names(refeed, calls, text) -> None:
+def test_a_number_that_json_does_not_have_is_sent_as_a_text_which_the_api_names(refeed, calls, text):
     assert refeed("launch", "template/replay", "--param", f"rate={text}").code == 0
     assert calls[-1][2] == {"parameters": {"rate": text}}

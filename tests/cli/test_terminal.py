@@ -9,7 +9,6 @@ from model.errors import (
     InvalidNameError,
     LineError,
     PubSubUnavailableError,
-    RefeedError,
     RequestInvalidError,
     RequestRefusedError,
     SettingsError,
@@ -36,11 +35,11 @@ from sql.violation import QueryRefusedError, Violation
         (QueryRefusedError([Violation("x", "y", 1, 1)]), ExitCode.REFUSED),
     ],
 )
-def test_each_kind_of_error_has_its_exit_code(error: RefeedError, code: ExitCode) -> None:
+def test_each_kind_of_error_has_its_exit_code(error, code):
     assert exit_code_of(error) is code
 
 
-def test_every_violation_is_printed_with_its_place_and_rewrite(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_violation_is_printed_with_its_place_and_rewrite(capsys):
     print_error(
         QueryRefusedError([Violation("a", "First.", 1, 2, "SELECT [1]"), Violation("b", "Second.", 3, 4, None)])
     )
@@ -51,13 +50,13 @@ def test_every_violation_is_printed_with_its_place_and_rewrite(capsys: pytest.Ca
     ]
 
 
-def test_a_problem_s_errors_are_printed_with_their_pointers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_problem_s_errors_are_printed_with_their_pointers(capsys):
     errors = [{"code": "missing", "message": "Field required", "pointer": "/topic"}]
     print_error(RequestRefusedError("The request is wrong.", errors=errors))
     assert "  - /topic: Field required (missing)\n" in capsys.readouterr().err
 
 
-def test_a_fault_that_the_sentence_has_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_that_the_sentence_has_is_printed_once(capsys):
     errors = [
         {"code": "range_invalid", "message": "to is not a time.", "pointer": "/to"},
         {"code": "missing", "message": "Field required", "pointer": "/topic"},
@@ -67,7 +66,7 @@ def test_a_fault_that_the_sentence_has_is_printed_once(capsys: pytest.CaptureFix
     assert (said.count("to is not a time."), said.count("Field required")) == (1, 1), said
 
 
-def test_what_the_api_refused_has_the_code_that_the_api_gave(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_api_refused_has_the_code_that_the_api_gave(capsys):
     print_error(RequestRefusedError("Plan again. (HTTP 409)", code="plan_expired", status=409))
     print_error(RequestRefusedError("<html>"))
     assert capsys.readouterr().err.splitlines() == [
@@ -76,14 +75,14 @@ def test_what_the_api_refused_has_the_code_that_the_api_gave(capsys: pytest.Capt
     ]
 
 
-def test_json_is_one_line_that_reads_back(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_one_line_that_reads_back(capsys):
     print_json({"a": "ö\n[b]", "n": 1})
     out = capsys.readouterr().out
     assert out.count("\n") == 1
     assert json.loads(out) == {"a": "ö\n[b]", "n": 1}
 
 
-def test_a_table_never_cuts_what_is_there_to_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_never_cuts_what_is_there_to_be_copied(capsys):
     rows = [["bf_" + "X" * 300, "[red]"], ["b", "RUNNING"], ["day:DATE:2026", "x"]]
     print_found(rows, lambda found: render_table(["id", "state"], found), as_json=False)
     assert capsys.readouterr().out.splitlines() == [

@@ -4,10 +4,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,14 +31,14 @@ SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
 @pytest.fixture
-def sleeper(tmp_path: Path) -> Iterator[Child]:
+def sleeper(tmp_path):
     child = Child("sleeper", SLEEPER, environment=os.environ, log=tmp_path / "sleeper.log")
     yield child
     child.kill()
 
 
 @pytest.fixture
-def signals() -> Iterator[None]:
+def signals():
     """The process's handlers as they were, afterwards: one that drains hears no further Ctrl-C."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
@@ -70,7 +67,7 @@ def test_a_taken_port_ends_it_before_anything_starts(refeed, pubsub_server, home
     assert not (home / "logs").exists()
 
 
-def test_what_a_killed_up_left_running_is_ended(home: Path) -> None:
+def test_what_a_killed_up_left_running_is_ended(home):
     with subprocess.Popen(SLEEPER, start_new_session=True) as orphan:
         process = Process.of(orphan.pid)
         assert process is not None
@@ -96,14 +93,14 @@ def test_a_port_that_a_dead_process_still_holds_is_waited_for(home, monkeypatch,
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"processes": {"api": {"pid": 1}}, "api_url": "x"}'])
-def test_a_record_of_another_shape_is_no_obstacle(home: Path, text: str) -> None:
+def test_a_record_of_another_shape_is_no_obstacle(home, text):
     (home / "run").mkdir(parents=True)
     (home / "run" / "up.json").write_text(text)
     with up._hold_home(home) as record:
         assert record.name == "up.json"
 
 
-def test_a_process_that_only_has_the_same_number_is_left_alone(home: Path, sleeper: Child) -> None:
+def test_a_process_that_only_has_the_same_number_is_left_alone(home, sleeper):
     process = Process.of(sleeper.start().pid)
     assert process is not None
     (home / "run").mkdir(parents=True)
@@ -114,7 +111,7 @@ def test_a_process_that_only_has_the_same_number_is_left_alone(home: Path, sleep
 
 
 def test_a_dead_child_is_started_again_three_times_a_minute(sleeper, capsys):
-    restarts: list[float] = []
+    restarts = []
     sleeper.start()
     for _ in range(3):
         sleeper.kill()
@@ -126,7 +123,7 @@ def test_a_dead_child_is_started_again_three_times_a_minute(sleeper, capsys):
         up._restart(sleeper, restarts)
 
 
-def test_deaths_of_an_hour_ago_do_not_count(sleeper: Child) -> None:
+def test_deaths_of_an_hour_ago_do_not_count(sleeper):
     restarts = [time.monotonic() - 3600] * 5
     sleeper.start()
     sleeper.kill()
@@ -137,9 +134,9 @@ def test_deaths_of_an_hour_ago_do_not_count(sleeper: Child) -> None:
 
 def test_the_terminal_s_process_opens_the_job_store_once(refeed, monkeypatch, signals):
     opened = count_openings(monkeypatch)
-    looked: list[Any] = []
+    looked = []
 
-    def look_twice(agent: Agent) -> list[Any]:
+    def look_twice(agent):
         looked.append(list(agent))
         if len(looked) > 1:
             raise KeyboardInterrupt
@@ -156,16 +153,16 @@ def test_the_terminal_s_process_opens_the_job_store_once(refeed, monkeypatch, si
 
 
 def test_everything_is_ended_in_order_also_after_an_error(refeed, home, monkeypatch, signals):
-    ended: list[str] = []
+    ended = []
     started = Child("first", SLEEPER, environment=os.environ, log=home / "first.log")
 
-    def start(self: Any, children: Any, **_: Any) -> None:
+    def start(self, children, **_):
         for child in (started, Child("second", SLEEPER, environment=os.environ, log=home / "second.log")):
             children.start(child)
         raise ProcessEndedError("One of them ended.")
 
-    def note(method: Any) -> Any:
-        def stop(self: Any, **options: Any) -> None:
+    def note(method):
+        def stop(self, **options):
             ended.append(getattr(self, "name", type(self).__name__))
             method(self, **options)
             if ended[-1] == "second":
@@ -192,9 +189,9 @@ def test_everything_is_ended_in_order_also_after_an_error(refeed, home, monkeypa
 )
 @pytest.mark.usefixtures("home", "signals")
 def test_a_terminal_that_is_closed_drains_unless_nohup_says_to_go_on(refeed, monkeypatch, before, wanted):
-    handlers: list[Any] = []
+    handlers = []
 
-    def start(*_: Any, **__: Any) -> None:
+    def start(*_, **__):
         handlers.append(signal.getsignal(signal.SIGHUP))
         raise KeyboardInterrupt
 
@@ -206,9 +203,9 @@ def test_a_terminal_that_is_closed_drains_unless_nohup_says_to_go_on(refeed, mon
 
 
 def test_a_disk_that_does_not_take_the_record_ends_nothing_of_what_runs(refeed, home, monkeypatch, signals):
-    running: list[bool] = []
+    running = []
 
-    def start(_: Any, children: Any, **__: Any) -> None:
+    def start(_, children, **__):
         (home / "run" / "up.tmp").mkdir()
         running.append(
             children.start(Child("first", SLEEPER, environment=os.environ, log=home / "first.log")).is_running
@@ -222,7 +219,7 @@ def test_a_disk_that_does_not_take_the_record_ends_nothing_of_what_runs(refeed, 
 
 
 @pytest.fixture
-def streams(home: Path, tmp_path: Path) -> Iterator[up._Streams]:
+def streams(home, tmp_path):
     environment = {**os.environ, "REFEED_HOME": str(home)}
     stack = Stack(home, pubsub_port=free_port(), api_port=free_port(), environment=environment)
     with Deployment(stack.settings) as deployment, up._Streams(stack, deployment, lambda: None) as streams:
@@ -254,7 +251,7 @@ def test_a_backup_that_dies_before_it_ever_ran_ends_everything_and_later_its_fou
 
 
 def test_a_store_that_is_away_ends_nothing(streams, monkeypatch, capsys):
-    def fail(_: Agent) -> None:
+    def fail(_):
         raise StoreUnavailableError("The job store does not answer.")
 
     monkeypatch.setattr(Agent, "look", fail)

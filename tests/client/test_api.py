@@ -1,5 +1,4 @@
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -31,10 +30,10 @@ class FakeApi:
 
 
 @pytest.fixture
-def fake() -> Iterator[FakeApi]:
+def fake():
     fake = FakeApi()
 
-    def answer(call: http.Call) -> http.Answer:
+    def answer(call):
         body = json.loads(call.body) if call.body else None
         fake.asked.append((call.method, call.path, {k.lower(): v for k, v in call.headers.items()}, body))
         status, kind, text = fake.answers.pop(0)
@@ -45,7 +44,7 @@ def fake() -> Iterator[FakeApi]:
 
 
 @pytest.fixture
-def api(fake: FakeApi) -> Iterator[RefeedApi]:
+def api(fake):
     with RefeedApi(f"{fake.url}/") as api:
         yield api
 
@@ -190,7 +189,7 @@ def test_a_key_that_no_header_can_have_is_refused_and_never_shown(fake, key):
     assert (raised.value.details["status"], "secret" in raised.value.message, fake.asked) == (422, False, [])
 
 
-def test_nobody_there_says_how_to_start_it() -> None:
+def test_nobody_there_says_how_to_start_it():
     with RefeedApi(f"http://127.0.0.1:{free_port()}") as api:
         assert not api.is_ready()
         with pytest.raises(ApiUnavailableError, match="refeed up"):
@@ -262,7 +261,7 @@ def test_a_watch_waits_for_an_api_that_is_restarted_and_not_for_ever(fake, api, 
     assert next(watched)["state"] == "RUNNING"
     calls = iter([ApiUnavailableError(), ApiUnavailableError()])
 
-    def fail(_id: str, _after: int) -> Any:
+    def fail(_id, _after):
         error = next(calls, None)
         if error is not None:
             raise error

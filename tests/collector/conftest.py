@@ -1,7 +1,7 @@
 import asyncio
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,13 @@ from local.server import PubSubServer
 
 
 @pytest.fixture(scope="session")
-def pubsub_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PubSubServer]:
+def pubsub_server(tmp_path_factory):
     with PubSubServer(tmp_path_factory.mktemp("pubsub")) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def pubsub(pubsub_server: PubSubServer) -> Iterator[PubSub]:
+def pubsub(pubsub_server):
     with PubSub("shop", pubsub_server.emulator_host) as client:
         yield client
 
@@ -139,19 +139,18 @@ class Yard:
         async def work(caller: httpx.AsyncClient) -> httpx.Response:
             return await caller.post(to or f"/{self.topic}", content=content, headers=named)
 
-        found: httpx.Response = self.call(work, app, client)
-        return found
+        return self.call(work, app, client)
 
 
 @pytest.fixture
-def yard(pubsub: PubSub, tmp_path: Path) -> Iterator[Yard]:
+def yard(pubsub, tmp_path):
     made = Yard(pubsub, tmp_path)
     with made.loop:
         yield made
 
 
 @pytest.fixture
-def away() -> Any:
+def away():
     """A client of a Pub/Sub that nobody serves."""
     with PubSub("shop", f"127.0.0.1:{free_port()}") as client:
         yield client

@@ -5,7 +5,6 @@ import json
 from typing import Any
 
 from collector.http import Collector
-from tests.collector.conftest import Yard
 from tests.collector.test_server import talk
 
 HEADERS = [(b"host", b"localhost")]
@@ -36,12 +35,12 @@ class SlowBody:
             self.status = message["status"]
 
 
-def test_slow_bodies_hold_no_more_together_than_all_requests_may(yard: Yard) -> None:
+def test_slow_bodies_hold_no_more_together_than_all_requests_may(yard):
     settings = yard.settings("topics: {TOPIC: {format: raw}}")
     object.__setattr__(settings, "held_bytes", 500_000)
     app = yard.collector(settings)
 
-    async def work() -> list[SlowBody]:
+    async def work():
         end = asyncio.Event()
         callers = [SlowBody(app, f"/{yard.topic}", 10, 9_900, end) for _ in range(60)]
         _, waiting = await asyncio.wait([each.task for each in callers], timeout=1)
@@ -62,8 +61,8 @@ def test_slow_bodies_hold_no_more_together_than_all_requests_may(yard: Yard) -> 
     yard.pull(1)
 
 
-def test_connections_are_bounded(yard: Yard) -> None:
-    async def work(port: int) -> None:
+def test_connections_are_bounded(yard):
+    async def work(port):
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         head = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
         # Nothing is sent: a server that closes before it has read may take its answer back.
@@ -81,12 +80,12 @@ def test_connections_are_bounded(yard: Yard) -> None:
     yard.serve(work, max_connections=2)
 
 
-def test_the_rest_of_a_body_that_was_refused_has_a_time(yard: Yard) -> None:
-    async def work(port: int) -> bytes:
+def test_the_rest_of_a_body_that_was_refused_has_a_time(yard):
+    async def work(port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /none HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n")
 
-        async def trickle() -> None:
+        async def trickle():
             while True:
                 writer.write(b"x")
                 await asyncio.sleep(0.02)

@@ -13,11 +13,10 @@ def preflight(yard: Yard, yaml: str, origin: str) -> httpx.Response:
     async def work(client: httpx.AsyncClient) -> httpx.Response:
         return await client.options(f"/{yard.topic}", headers=headers)
 
-    found: httpx.Response = yard.call(work, yard.collector(yard.settings(yaml)))
-    return found
+    return yard.call(work, yard.collector(yard.settings(yaml)))
 
 
-def test_a_listed_page_may_send_and_read_the_answer(yard: Yard) -> None:
+def test_a_listed_page_may_send_and_read_the_answer(yard):
     asked = preflight(yard, CORS, SHOP)
     assert (asked.status_code, asked.headers["access-control-allow-origin"]) == (204, SHOP)
     assert "content-type" in asked.headers["access-control-allow-headers"]
@@ -33,7 +32,7 @@ def test_a_listed_page_may_send_and_read_the_answer(yard: Yard) -> None:
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "null", "https://shop.example.evil", "http://shop.example"]
 )
-def test_another_page_may_not(yard: Yard, origin: str) -> None:
+def test_another_page_may_not(yard, origin):
     asked = preflight(yard, CORS, origin)
     assert problem_of(asked)[:2] == (403, "forbidden")
     sent = yard.post(b"{}", app=yard.collector(yard.settings(CORS)), origin=origin)
@@ -42,12 +41,12 @@ def test_another_page_may_not(yard: Yard, origin: str) -> None:
     yard.pull(0)
 
 
-def test_a_topic_for_every_page_says_so(yard: Yard) -> None:
+def test_a_topic_for_every_page_says_so(yard):
     asked = preflight(yard, "topics: {TOPIC: {public: true, cors: ['*']}}", "https://any.example")
     assert asked.headers["access-control-allow-origin"] == "https://any.example"
 
 
-def test_without_cors_a_browser_is_told_nothing(yard: Yard) -> None:
+def test_without_cors_a_browser_is_told_nothing(yard):
     asked = preflight(yard, "topics: {TOPIC: {public: true}}", SHOP)
     assert problem_of(asked)[:2] == (405, "method_not_allowed")
     assert "access-control-allow-origin" not in asked.headers

@@ -1,7 +1,6 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -32,14 +31,14 @@ class HungPubSub:
 
 
 @pytest.fixture
-def hung() -> Iterator[HungPubSub]:
+def hung():
     found = HungPubSub()
     yield found
     found.ended.set()
 
 
 def test_requests_for_a_topic_that_was_read_wait_once_for_a_pubsub_that_hangs(hung, monkeypatch):
-    async def work() -> None:
+    async def work():
         directory = TopicDirectory(hung)  # type: ignore[arg-type]
         monkeypatch.setattr(delivery, "_READ_SECONDS", 0)
         assert await directory.find("orders") is TopicState.READ
@@ -56,7 +55,7 @@ def test_requests_for_a_topic_that_was_read_wait_once_for_a_pubsub_that_hangs(hu
 
 
 def test_a_topic_in_use_is_looked_for_again_before_its_time_is_over(hung, monkeypatch):
-    async def work() -> None:
+    async def work():
         directory = TopicDirectory(hung)  # type: ignore[arg-type]
         monkeypatch.setattr(delivery, "_EARLY_SECONDS", 20)
         assert await directory.find("orders") is TopicState.READ
@@ -71,7 +70,7 @@ def test_a_topic_in_use_is_looked_for_again_before_its_time_is_over(hung, monkey
 
 
 def test_a_topic_that_was_never_seen_is_not_known_while_pubsub_hangs(hung, monkeypatch):
-    async def work() -> None:
+    async def work():
         directory = TopicDirectory(hung)  # type: ignore[arg-type]
         hung.is_hung = True
         monkeypatch.setattr(delivery, "_WAIT_SECONDS", 0.01)
@@ -84,8 +83,8 @@ def test_a_topic_that_was_never_seen_is_not_known_while_pubsub_hangs(hung, monke
     asyncio.run(work())
 
 
-def test_looks_for_topics_leave_the_disk_s_threads_alone(hung: HungPubSub) -> None:
-    async def work() -> None:
+def test_looks_for_topics_leave_the_disk_s_threads_alone(hung):
+    async def work():
         # The queue writes in the threads of the loop.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(6))
         directory = TopicDirectory(hung)  # type: ignore[arg-type]
@@ -104,7 +103,7 @@ def test_looks_for_topics_leave_the_disk_s_threads_alone(hung: HungPubSub) -> No
 def test_an_error_is_no_problem_any_more_once_nothing_was_sent_for_a_while(monkeypatch):
     """Nothing may be sent to a collector that says that it is not ready: then no publish clears its error."""
 
-    async def work(away: PubSub) -> None:
+    async def work(away):
         direct = DirectDelivery(away, give_up_seconds=0.1)
         [error] = await direct.deliver("orders", [make_event(b"1", b"").message])
         assert isinstance(error, PubSubUnavailableError)
@@ -116,8 +115,8 @@ def test_an_error_is_no_problem_any_more_once_nothing_was_sent_for_a_while(monke
         asyncio.run(work(away))
 
 
-def test_an_event_waits_no_longer_for_those_before_it() -> None:
-    async def work(away: PubSub) -> None:
+def test_an_event_waits_no_longer_for_those_before_it():
+    async def work(away):
         direct = DirectDelivery(away, give_up_seconds=1)
         began = time.monotonic()
         # Two requests of 1,000 are under way at a time.

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -41,7 +40,7 @@ def operations() -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory):
     world = SnsWorld()
     app = Collector(
         SETTINGS,
@@ -65,14 +64,14 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("operation", operations(), ids=lambda operation: operation.label)
-def test_every_answer_is_as_documented(url: str, operation: Any) -> None:
-    fixed: list[dict[str, Any]] = [{}]
+def test_every_answer_is_as_documented(url, operation):
+    fixed = [{}]
     if "{topic}" in operation.path:
         fixed += [{"path_parameters": {"topic": topic}} for topic in TOPICS]
     if operation.path == "/sns":
         fixed += [{"query": {"topic": topic}} for topic in TOPICS]
     drawn = [operation.as_strategy(mode, **each) for mode in GenerationMode for each in fixed]
-    statuses: set[int] = set()
+    statuses = set()
     with requests.Session() as session:
 
         @settings(
@@ -83,7 +82,7 @@ def test_every_answer_is_as_documented(url: str, operation: Any) -> None:
             suppress_health_check=list(HealthCheck),
         )
         @given(st.one_of([each for each in drawn if not each.is_empty]))
-        def run(case: Any) -> None:
+        def run(case):
             answer = case.call(base_url=url, session=session, timeout=30)
             case.validate_response(answer, checks=CHECKS)
             statuses.add(answer.status_code)
@@ -93,18 +92,18 @@ def test_every_answer_is_as_documented(url: str, operation: Any) -> None:
     assert taken or operation.path == "/sns", "what is drawn has good requests too"
 
 
-def test_a_real_notification_is_answered_as_documented() -> None:
+def test_a_real_notification_is_answered_as_documented():
     assert json.loads(body_of(SnsWorld().notification())).keys() >= set(
         DOCUMENT["paths"]["/sns"]["post"]["requestBody"]["content"]["application/json"]["schema"]["required"]
     )
 
 
-def test_the_document_is_served_to_anybody_and_names_every_route_and_no_topic(url: str) -> None:
+def test_the_document_is_served_to_anybody_and_names_every_route_and_no_topic(url):
     answer = requests.get(f"{url}/openapi.json", headers={"X-Forwarded-For": "192.0.2.7"}, timeout=10)
     assert (answer.status_code, answer.json()) == (200, DOCUMENT)
     assert set(DOCUMENT["paths"]) == {"/{topic}", *(f"/{route}" for route in ROUTES)}
     assert "orders" not in answer.text
 
 
-def test_sns_is_described_only_where_it_is_taken() -> None:
+def test_sns_is_described_only_where_it_is_taken():
     assert "/sns" not in json.loads(render_document(has_sns=False))["paths"]

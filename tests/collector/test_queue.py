@@ -18,11 +18,9 @@ from collector.door import Door
 from collector.http import Collector
 from collector.queue import QueueDelivery, _TopicQueue
 from collector.refused import RefusedFile
-from connectors.pubsub.client import PubSub
 from connectors.pubsub.encoding import encode_attributes
 from connectors.pubsub.sending import decode_message, encode_message
 from model.errors import LeaseHeldError
-from tests.collector.conftest import Yard
 from tests.collector.queues import message, numbers, run, wait_for
 from tests.power import Survival, can_record, rebuild, record
 
@@ -35,11 +33,11 @@ def test_a_topic_may_have_the_name_of_a_file_of_the_queue(yard, away, tmp_path, 
     topic = yard.add_topic(name)
     file = RefusedFile(folder / name.lower())
 
-    async def take(queue: QueueDelivery) -> None:
+    async def take(queue):
         assert await queue.deliver(topic, [message(7)]) == [None]
         file.append(topic, decode_message(message(8)), "too large")
 
-    async def work(queue: QueueDelivery) -> None:
+    async def work(queue):
         await wait_for(lambda: not queue.waiting_bytes, "what waits is published")
 
     run(away, folder, take, is_killed=True)
@@ -52,10 +50,10 @@ def test_a_topic_may_have_the_name_of_a_file_of_the_queue(yard, away, tmp_path, 
 def test_a_folder_where_the_queue_s_own_file_belongs_is_a_topic_of_before(yard, away, tmp_path):
     folder = tmp_path / "queue"
 
-    async def take(queue: QueueDelivery) -> None:
+    async def take(queue):
         assert await queue.deliver("before", [message(7)]) == [None]
 
-    async def work(queue: QueueDelivery) -> None:
+    async def work(queue):
         await wait_for(lambda: not queue.waiting_bytes, "what waits is published")
 
     run(away, folder, take, is_killed=True)
@@ -68,13 +66,13 @@ def test_a_folder_where_the_queue_s_own_file_belongs_is_a_topic_of_before(yard, 
 
 
 def test_an_event_that_is_published_before_its_write_is_noted_is_not_counted_for_ever(yard, tmp_path):
-    async def work(queue: QueueDelivery) -> None:
+    async def work(queue):
         assert await queue.deliver(yard.topic, [message(0)]) == [None]
         await wait_for(lambda: not queue.waiting_bytes, "the first one is published")
         held = queue._topics[yard.topic]
         append = held._append
 
-        def append_slowly(bodies: Any) -> Any:
+        def append_slowly(bodies):
             found = append(bodies)
             time.sleep(0.5)
             return found
@@ -96,11 +94,11 @@ def test_an_event_that_is_published_before_its_write_is_noted_is_not_counted_for
 def test_what_was_answered_survives_a_kill_and_keeps_its_id_and_order(yard, away, tmp_path):
     wanted = [message(n) for n in range(500)]
 
-    async def take(queue: QueueDelivery) -> None:
+    async def take(queue):
         await asyncio.gather(*(queue.deliver(yard.topic, [each]) for each in wanted[:250]))
         assert await queue.deliver(yard.topic, wanted[250:499]) == [None] * 249
 
-    async def go_on(queue: QueueDelivery) -> None:
+    async def go_on(queue):
         assert queue.waiting_events() == {yard.topic: 499}
         # New behind queued.
         assert await queue.deliver(yard.topic, wanted[499:]) == [None]
@@ -124,7 +122,7 @@ def uuid_of(encoded: bytes) -> bytes:
     return encoded[at : at + 36]
 
 
-def test_a_torn_end_of_a_log_loses_nothing_that_was_answered(yard: Yard, away: PubSub, tmp_path: Path) -> None:
+def test_a_torn_end_of_a_log_loses_nothing_that_was_answered(yard, away, tmp_path):
     folder = tmp_path / "queue"
     run(away, folder, lambda queue: queue.deliver(yard.topic, [message(n) for n in range(20)]), is_killed=True)
     [log] = (folder / yard.topic).glob("*.log")
@@ -132,7 +130,7 @@ def test_a_torn_end_of_a_log_loses_nothing_that_was_answered(yard: Yard, away: P
         # What a kill leaves of a write that nobody was answered for.
         file.write(log.read_bytes()[:57])
 
-    async def go_on(queue: QueueDelivery) -> None:
+    async def go_on(queue):
         await wait_for(lambda: not queue.waiting_events()[yard.topic], "all is published")
         # The log goes on behind the damage.
         assert await queue.deliver(yard.topic, [message(20)]) == [None]
@@ -141,7 +139,7 @@ def test_a_torn_end_of_a_log_loses_nothing_that_was_answered(yard: Yard, away: P
     assert numbers(yard.pull(21)) == list(range(21))
 
 
-def test_a_damaged_event_takes_no_other_with_it(yard: Yard, away: PubSub, tmp_path: Path) -> None:
+def test_a_damaged_event_takes_no_other_with_it(yard, away, tmp_path):
     folder = tmp_path / "queue"
     run(away, folder, lambda queue: queue.deliver(yard.topic, [message(n) for n in range(20)]), is_killed=True)
     [log] = (folder / yard.topic).glob("*.log")
@@ -154,10 +152,10 @@ def test_a_damaged_event_takes_no_other_with_it(yard: Yard, away: PubSub, tmp_pa
     assert list((folder / yard.topic).glob("*.damaged-*"))
 
 
-def test_what_pubsub_refuses_is_set_aside_and_blocks_nobody(yard: Yard, tmp_path: Path) -> None:
+def test_what_pubsub_refuses_is_set_aside_and_blocks_nobody(yard, tmp_path):
     bad = encode_message(b"\xffbad", encode_attributes([("goog", "not allowed")]))
 
-    async def work(queue: QueueDelivery) -> None:
+    async def work(queue):
         await queue.deliver(yard.topic, [message(1), bad, message(2)])
 
     run(yard.pubsub, tmp_path / "queue", work)
@@ -167,10 +165,10 @@ def test_what_pubsub_refuses_is_set_aside_and_blocks_nobody(yard: Yard, tmp_path
     assert line == {"topic": yard.topic, "attributes": {"goog": "not allowed"}, "data_base64": "/2JhZA=="}
 
 
-def test_a_topic_that_is_missing_keeps_its_events_and_blocks_no_other(yard: Yard, tmp_path: Path) -> None:
+def test_a_topic_that_is_missing_keeps_its_events_and_blocks_no_other(yard, tmp_path):
     missing = f"{yard.topic}-later"
 
-    async def work(queue: QueueDelivery) -> None:
+    async def work(queue):
         await queue.deliver(missing, [message(1)])
         await queue.deliver(yard.topic, [message(2)])
         await wait_for(lambda: not queue.waiting_events()[yard.topic], "the other topic is published")
@@ -184,8 +182,8 @@ def test_a_topic_that_is_missing_keeps_its_events_and_blocks_no_other(yard: Yard
     assert numbers(yard.pull(1, missing)) == [1]
 
 
-def test_segments_that_are_published_are_deleted(yard: Yard, tmp_path: Path) -> None:
-    async def work(queue: QueueDelivery) -> None:
+def test_segments_that_are_published_are_deleted(yard, tmp_path):
+    async def work(queue):
         for n in range(30):
             await queue.deliver(yard.topic, [message(n, 5_000)])
         await wait_for(lambda: not queue.waiting_bytes, "all is published")
@@ -195,28 +193,28 @@ def test_segments_that_are_published_are_deleted(yard: Yard, tmp_path: Path) -> 
     assert numbers(yard.pull(30)) == list(range(30))
 
 
-def test_two_processes_never_share_a_queue(yard: Yard, tmp_path: Path) -> None:
-    async def work(_queue: QueueDelivery) -> None:
+def test_two_processes_never_share_a_queue(yard, tmp_path):
+    async def work(_queue):
         with pytest.raises(LeaseHeldError):
             QueueDelivery(yard.pubsub, tmp_path / "queue", max_bytes=1)
 
     run(yard.pubsub, tmp_path / "queue", work)
 
 
-def test_a_topic_may_be_called_lock(yard: Yard, tmp_path: Path) -> None:
+def test_a_topic_may_be_called_lock(yard, tmp_path):
     yard.add_topic("lock")
 
-    async def work(queue: QueueDelivery) -> None:
+    async def work(queue):
         assert await queue.deliver("lock", [message(1)]) == [None]
 
     run(yard.pubsub, tmp_path / "queue", work)
     assert numbers(yard.pull(1, "lock")) == [1]
 
 
-def test_a_request_is_answered_202_when_its_event_is_on_disk(yard: Yard, away: PubSub, tmp_path: Path) -> None:
+def test_a_request_is_answered_202_when_its_event_is_on_disk(yard, away, tmp_path):
     settings = yard.settings()
 
-    async def work(queue: QueueDelivery) -> None:
+    async def work(queue):
         app = Collector(
             settings, delivery=queue, directory=TopicDirectory(away), door=Door(settings, is_open=True)
         )
@@ -250,13 +248,13 @@ def events_in(folder: Path) -> set[str]:
 
 
 @pytest.mark.skipif(not can_record(), reason="strace is missing or may not trace here")
-def test_what_was_answered_survives_a_power_cut_at_any_moment(tmp_path: Path) -> None:
+def test_what_was_answered_survives_a_power_cut_at_any_moment(tmp_path):
     root, marks = tmp_path / "root", tmp_path / "marks"
     root.mkdir()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     program = [sys.executable, str(Path(__file__).with_name("queue_program.py")), str(root / "home"), str(marks)]
-    known: dict[frozenset[tuple[str, bytes | None]], set[str]] = {}
-    faults: list[str] = []
+    known = {}
+    faults = []
     dice = random.Random(14)
     for moment in record(program, root, marks, environment):
         for survival in Survival:

@@ -4,14 +4,11 @@ import asyncio
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from cli.processes import free_port
-from collector.queue import QueueDelivery
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.encoding import encode_attributes
 from connectors.pubsub.sending import encode_message
@@ -25,7 +22,7 @@ from tests.worlds.tables import raising
 
 
 def test_a_full_disk_refuses_the_first_event_of_a_topic_as_any_other(yard, tmp_path, monkeypatch):
-    async def work(queue: QueueDelivery) -> None:
+    async def work(queue):
         with monkeypatch.context() as patch:
             patch.setattr("local.segment.Path.touch", full)
             [error] = await queue.deliver(yard.topic, [message(0)])
@@ -36,11 +33,11 @@ def test_a_full_disk_refuses_the_first_event_of_a_topic_as_any_other(yard, tmp_p
     assert numbers(yard.pull(1)) == [1]
 
 
-def test_a_full_queue_takes_nothing_of_a_request_until_there_is_room(yard: Yard, tmp_path: Path) -> None:
+def test_a_full_queue_takes_nothing_of_a_request_until_there_is_room(yard, tmp_path):
     port = free_port()
     topic = yard.topic
 
-    async def work(queue: QueueDelivery) -> None:
+    async def work(queue):
         assert await queue.deliver(topic, [message(n, 1_000) for n in range(8)]) == [None] * 8
         refused = await queue.deliver(topic, [message(8), message(9, 3_000)])
         assert [type(each) for each in refused] == [QueueFullError] * 2
@@ -57,7 +54,7 @@ def test_a_full_queue_takes_nothing_of_a_request_until_there_is_room(yard: Yard,
 
 @pytest.mark.parametrize("fault", [full, raising(ValueError("nobody foresaw this"))], ids=["full", "bug"])
 def test_a_disk_that_takes_nothing_is_said_and_nothing_is_half_taken(yard, tmp_path, monkeypatch, fault):
-    async def work(queue: QueueDelivery) -> None:
+    async def work(queue):
         assert await queue.deliver(yard.topic, [message(1)]) == [None]
         async with asyncio.timeout(5):
             with monkeypatch.context() as patch:
@@ -77,7 +74,7 @@ def test_what_is_refused_stays_queued_while_its_file_is_full_and_nothing_else_is
     kept = tmp_path / "queue" / "refused.ndjson"
     monkeypatch.setattr("collector.queue._FAULT_SECONDS", 0.05)
 
-    async def work(queue: QueueDelivery) -> None:
+    async def work(queue):
         await queue.deliver(yard.topic, [message(1), bad, message(2), bad, bad, message(3)])
         await wait_for(lambda: queue.waiting_events()[yard.topic] == 2, "one is set aside, two have no room")
         await queue.deliver(yard.topic, [message(4)])
@@ -107,7 +104,7 @@ def test_refused_events_that_stay_queued_block_no_others_however_many_they_are(y
     monkeypatch.setattr("collector.queue._FAULT_SECONDS", 0.05)
     monkeypatch.setattr("collector.queue.MAX_PUBLISH_REQUEST_MESSAGES", 3)
 
-    async def work(queue: QueueDelivery) -> None:
+    async def work(queue):
         await queue.deliver(yard.topic, [message(1), *[bad] * 8, message(2)])
         await wait_for(lambda: queue.waiting_events()[yard.topic] == 8, "only what is refused waits")
         await queue.deliver(yard.topic, [message(3)])
@@ -123,9 +120,9 @@ def test_refused_events_that_stay_queued_block_no_others_however_many_they_are(y
     assert len((tmp_path / "queue" / "refused.ndjson").read_text().splitlines()) == 8
 
 
-def test_a_topic_that_waits_leaves_room_for_all_others(yard: Yard, away: PubSub, tmp_path: Path) -> None:
-    async def work(queue: QueueDelivery) -> None:
-        taken: dict[str, int] = {}
+def test_a_topic_that_waits_leaves_room_for_all_others(yard, away, tmp_path):
+    async def work(queue):
+        taken = {}
         for topic in ("a-first", "b-second", "c-third"):
             number = 0
             while await queue.deliver(topic, [message(number, 1_000)]) == [None]:
@@ -141,8 +138,8 @@ def test_a_topic_that_waits_leaves_room_for_all_others(yard: Yard, away: PubSub,
     run(away, tmp_path / "queue", work, max_bytes=100_000, is_shared=True, is_killed=True)
 
 
-def test_a_topic_alone_has_the_whole_queue(yard: Yard, away: PubSub, tmp_path: Path) -> None:
-    async def work(queue: QueueDelivery) -> None:
+def test_a_topic_alone_has_the_whole_queue(yard, away, tmp_path):
+    async def work(queue):
         outcomes = [(await queue.deliver("a-first", [message(n, 1_000)]))[0] for n in range(90)]
         assert 70 < sum(outcome is None for outcome in outcomes) < 90
 
@@ -150,7 +147,7 @@ def test_a_topic_alone_has_the_whole_queue(yard: Yard, away: PubSub, tmp_path: P
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)]
@@ -163,14 +160,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_refuses_events_publishes_what_waits_once_and_goes_on(small_disk, tmp_path):
     port = free_port()
-    answered: list[int] = []
+    answered = []
 
     @contextmanager
-    def served() -> Iterator[Yard]:
+    def served():
         with PubSubServer(tmp_path / "pubsub", port=port), PubSub("shop", f"127.0.0.1:{port}") as admin:
             yield Yard(admin, tmp_path)
 
-    async def work(queue: QueueDelivery) -> None:
+    async def work(queue):
         while await queue.deliver(topic, [message(len(answered), 20_000)]) == [None]:
             answered.append(len(answered))
         [refused] = await queue.deliver(topic, [message(len(answered), 20_000)])

@@ -1,7 +1,6 @@
 import json
 import uuid
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,6 @@ from connectors.pubsub.publish import Publisher
 from model.errors import QueueFullError
 from model.message import Message
 from streams.positions import ShardPosition
-from tests.collector.conftest import Yard
 from tests.connectors.kinesis.test_aggregation import AMAZON_S
 
 SHARD = "shardId-000000000003"
@@ -28,7 +26,7 @@ def record(data: bytes, number: str = "4954", key: str = "k") -> ShardRecord:
     return ShardRecord(number, key, data, AT)
 
 
-def test_a_record_becomes_a_message_with_our_attributes_and_its_bytes() -> None:
+def test_a_record_becomes_a_message_with_our_attributes_and_its_bytes():
     ((message, position),) = reader().split(SHARD, record(b"\x00\xff"), ShardPosition())
     assert message.data == b"\x00\xff"
     assert message.ordering_key == "k"
@@ -45,7 +43,7 @@ def test_a_record_becomes_a_message_with_our_attributes_and_its_bytes() -> None:
     assert position == ShardPosition("4954")
 
 
-def test_an_aggregate_becomes_a_message_for_each_record_that_is_not_done() -> None:
+def test_an_aggregate_becomes_a_message_for_each_record_that_is_not_done():
     parts = list(reader().split(SHARD, record(AMAZON_S), ShardPosition()))
     assert [part.message.data for part in parts] == [b'{"id": 1}', b"", b"\x00\xff" * 3]
     assert [part.message.ordering_key for part in parts] == ["orders", "åse", "orders"]
@@ -62,7 +60,7 @@ def test_an_aggregate_becomes_a_message_for_each_record_that_is_not_done() -> No
     assert len(list(reader().split(SHARD, record(AMAZON_S, "5000"), ShardPosition("4954", 1)))) == 3
 
 
-def test_chunks_are_bounded_by_messages_and_by_bytes() -> None:
+def test_chunks_are_bounded_by_messages_and_by_bytes():
     parts = [Part(Message(b"x" * 10), ShardPosition(str(number))) for number in range(2_500)]
     chunks = list(cut_chunks(iter(parts), max_bytes=10**9))
     assert [len(chunk) for chunk in chunks] == [CHUNK_MESSAGES, CHUNK_MESSAGES, 500]
@@ -71,12 +69,12 @@ def test_chunks_are_bounded_by_messages_and_by_bytes() -> None:
 
 
 @pytest.fixture
-def chunks(yard: Yard, tmp_path: Path) -> ChunkPublisher:
+def chunks(yard, tmp_path):
     publisher = Publisher(yard.pubsub.channel, yard.pubsub.topic_path(yard.topic), give_up_seconds=2)
     return ChunkPublisher(publisher, topic=yard.topic, refused=RefusedFile(tmp_path / "refused.ndjson"))
 
 
-def test_a_chunk_is_published_in_the_order_of_each_key(yard: Yard, chunks: ChunkPublisher) -> None:
+def test_a_chunk_is_published_in_the_order_of_each_key(yard, chunks):
     sent = [Message(b"%d" % number, {"n": "1"}, ordering_key=f"k{number % 7}") for number in range(100)]
     assert chunks.publish(sent, room=lambda _: 1_000) == 0
     found = yard.pull(100)
@@ -86,7 +84,7 @@ def test_a_chunk_is_published_in_the_order_of_each_key(yard: Yard, chunks: Chunk
 
 
 def test_the_name_of_a_file_that_was_just_made_survives_a_power_cut(tmp_path, monkeypatch):
-    synced: list[Path] = []
+    synced = []
     monkeypatch.setattr("collector.refused.sync_folder", synced.append)
     kept = RefusedFile(tmp_path / "refused.ndjson")
     for data in (b"1", b"2"):
@@ -94,7 +92,7 @@ def test_the_name_of_a_file_that_was_just_made_survives_a_power_cut(tmp_path, mo
     assert synced == [tmp_path]
 
 
-def test_a_full_file_of_refused_events_says_what_to_do(tmp_path: Path) -> None:
+def test_a_full_file_of_refused_events_says_what_to_do(tmp_path):
     kept = RefusedFile(tmp_path / "refused.ndjson", max_bytes=10)
     with pytest.raises(QueueFullError, match=r"refused\.ndjson is full\. Move the file to another folder"):
         kept.append("orders", Message(b"1", {}), "too large")
@@ -112,6 +110,6 @@ def test_a_message_that_pubsub_refuses_is_set_aside_and_those_after_it_go_on(yar
     assert list(read_messages(tmp_path / "again.ndjson")) == [(yard.topic, bad)]
 
 
-def test_a_chunk_that_is_abandoned_says_so(chunks: ChunkPublisher) -> None:
+def test_a_chunk_that_is_abandoned_says_so(chunks):
     with pytest.raises(AbandonedError):
         chunks.publish([Message(b"1", {}, ordering_key="k")], room=lambda _: None)

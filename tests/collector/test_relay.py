@@ -1,8 +1,6 @@
 import json
 import time
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,10 +28,10 @@ class ThrottledKinesis:
 
 
 @pytest.fixture
-def relay(tmp_path: Path) -> Relay:
-    publisher: Any = None
-    held: Any = None
-    kinesis: Any = ThrottledKinesis()
+def relay(tmp_path):
+    publisher = None
+    held = None
+    kinesis = ThrottledKinesis()
     return Relay(
         kinesis,
         Positions(tmp_path / "positions.json", "orders"),
@@ -46,7 +44,7 @@ def relay(tmp_path: Path) -> Relay:
     )
 
 
-def test_a_stream_that_is_throttled_for_hours_goes_on(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_is_throttled_for_hours_goes_on(relay, monkeypatch):
     """At 15 s a time, 1,100 in a row take four hours."""
     monkeypatch.setattr("collector.relay.random.uniform", lambda _least, _most: 0.0)
     query = relay.start(idle_seconds=1, chunk_bytes=10**6)
@@ -56,7 +54,7 @@ def test_a_stream_that_is_throttled_for_hours_goes_on(relay: Relay, monkeypatch:
     assert relay._totals["throttled"] >= 1_100
 
 
-def test_a_lag_is_as_old_as_the_oldest_look_in_it(relay: Relay, tmp_path: Path) -> None:
+def test_a_lag_is_as_old_as_the_oldest_look_in_it(relay, tmp_path):
     """A shard that is throttled is not looked at, and its last lag says nothing of now."""
     relay.note_behind("throttled", 0)
     looked_at = time.time()
@@ -80,7 +78,7 @@ class ListedKinesis(ThrottledKinesis):
         raise AwsCredentialsError
 
 
-def test_another_stream_is_told_by_its_shards_where_its_creation_time_may_not_be_read(relay: Relay) -> None:
+def test_another_stream_is_told_by_its_shards_where_its_creation_time_may_not_be_read(relay):
     kinesis = ListedKinesis()
     relay.kinesis = kinesis  # type: ignore[assignment]
     relay.positions.begin(None)

@@ -1,6 +1,5 @@
 import asyncio
 import json
-from typing import Any
 
 import pytest
 from uvicorn.server import ServerState
@@ -8,7 +7,6 @@ from uvicorn.server import ServerState
 from collector.server import make_config, open_collector
 from model.errors import SettingsError
 from model.settings import read_settings
-from tests.collector.conftest import Yard
 
 
 async def talk(port: int, *pieces: bytes, seconds: float = 5) -> bytes:
@@ -25,8 +23,8 @@ async def talk(port: int, *pieces: bytes, seconds: float = 5) -> bytes:
 
 
 @pytest.mark.parametrize("length", [b"5", b"99"])
-def test_a_connection_that_ends_within_a_body_gives_no_event(yard: Yard, length: bytes) -> None:
-    async def work(port: int) -> None:
+def test_a_connection_that_ends_within_a_body_gives_no_event(yard, length):
+    async def work(port):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         head = f"POST /{yard.topic} HTTP/1.1\r\nHost: localhost\r\nContent-Length: ".encode()
         writer.write(head + length + b"\r\n\r\n123")
@@ -38,26 +36,26 @@ def test_a_connection_that_ends_within_a_body_gives_no_event(yard: Yard, length:
     yard.pull(0)
 
 
-def test_a_head_that_does_not_come_ends_its_connection(yard: Yard) -> None:
-    async def work(port: int) -> None:
+def test_a_head_that_does_not_come_ends_its_connection(yard):
+    async def work(port):
         assert await talk(port) == b""
         assert await talk(port, b"POST /orders HTTP/1.1\r\nHost:") == b""
 
     yard.serve(work, head_seconds=0.1)
 
 
-def test_a_head_without_an_end_is_cut_off(yard: Yard) -> None:
+def test_a_head_without_an_end_is_cut_off(yard):
     said = yard.serve(lambda port: talk(port, b"POST / HTTP/1.1\r\n", *([b"X: " + b"x" * 9_000 + b"\r\n"] * 3)))
     assert said.startswith(b"HTTP/1.1 431 ")
 
 
-def test_a_body_is_no_part_of_the_head_after_it(yard: Yard) -> None:
+def test_a_body_is_no_part_of_the_head_after_it(yard):
     """A client that pipelines may send the beginning of a head together with the end of a large body."""
     head = f"POST /{yard.topic} HTTP/1.1\r\nHost: localhost\r\n"
     first = head.encode() + b"Content-Length: 30002\r\n\r\n" + b'"' + b"x" * 30_000 + b'"'
     second = head.encode() + b"Connection: close\r\nContent-Length: 1\r\n\r\n1"
 
-    async def work(port: int) -> bytes:
+    async def work(port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(first + second[:30])
         await writer.drain()
@@ -71,25 +69,25 @@ def test_a_body_is_no_part_of_the_head_after_it(yard: Yard) -> None:
     yard.pull(2)
 
 
-def test_what_is_no_http_gets_a_problem(yard: Yard) -> None:
+def test_what_is_no_http_gets_a_problem(yard):
     said = yard.serve(lambda port: talk(port, b"HELO there\r\n\r\n"))
     assert said.startswith(b"HTTP/1.1 400 ")
     assert json.loads(said.partition(b"\r\n\r\n")[2])["code"] == "http_error"
 
 
-def test_listed_topics_are_created_on_a_local_server_and_patterns_are_not(yard: Yard) -> None:
+def test_listed_topics_are_created_on_a_local_server_and_patterns_are_not(yard):
     settings = read_settings({"HOME": "/nowhere", "PUBSUB_EMULATOR_HOST": "127.0.0.1:1"})
     open_collector(settings, yard.settings("", f"{yard.topic}-new", "shop.*"), yard.pubsub, host="127.0.0.1")
     assert yard.pubsub.topic_exists(f"{yard.topic}-new")
 
 
-def test_another_host_without_keys_is_refused_at_start(yard: Yard) -> None:
+def test_another_host_without_keys_is_refused_at_start(yard):
     with pytest.raises(SettingsError, match="public: true"):
         open_collector(read_settings({"HOME": "/nowhere"}), yard.settings(), yard.pubsub, host="0.0.0.0")
 
 
 @pytest.mark.parametrize(("request_line", "ending"), [(b"GET", b"}"), (b"HEAD", b"\r\n\r\n")])
-def test_an_answer_is_sent_whole(yard: Yard, request_line: bytes, ending: bytes) -> None:
+def test_an_answer_is_sent_whole(yard, request_line, ending):
     said = yard.serve(
         lambda port: talk(port, request_line + b" /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
     )
@@ -97,8 +95,8 @@ def test_an_answer_is_sent_whole(yard: Yard, request_line: bytes, ending: bytes)
     assert said.endswith(ending)
 
 
-def test_a_client_that_asks_first_is_told_to_go_on_before_its_body(yard: Yard) -> None:
-    async def work(port: int) -> tuple[bytes, bytes]:
+def test_a_client_that_asks_first_is_told_to_go_on_before_its_body(yard):
+    async def work(port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = f"POST /{yard.topic} HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nConnection: close\r\n"
         writer.write(head.encode() + b"Content-Length: 2\r\n\r\n")
@@ -114,26 +112,26 @@ def test_a_client_that_asks_first_is_told_to_go_on_before_its_body(yard: Yard) -
     yard.pull(1)
 
 
-def test_head_and_body_of_an_answer_are_one_write(yard: Yard) -> None:
-    sizes: list[int] = []
+def test_head_and_body_of_an_answer_are_one_write(yard):
+    sizes = []
 
     class Counted(asyncio.Transport):
-        def write(self, data: bytes) -> None:  # type: ignore[override]
+        def write(self, data):  # type: ignore[override]
             sizes.append(len(data))
 
-        def is_closing(self) -> bool:
+        def is_closing(self):
             return False
 
-        def close(self) -> None:
+        def close(self):
             pass
 
-        def get_extra_info(self, name: str, default: Any = None) -> Any:
+        def get_extra_info(self, name, default=None):
             return default
 
-    async def work(_port: int) -> None:
+    async def work(_port):
         config = make_config(yard.collector(), head_seconds=5)
         config.load()
-        make_protocol: Any = config.http_protocol_class
+        make_protocol = config.http_protocol_class
         protocol = make_protocol(config=config, server_state=ServerState(), app_state={})
         protocol.connection_made(Counted())
         protocol.data_received(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -146,7 +144,7 @@ def test_head_and_body_of_an_answer_are_one_write(yard: Yard) -> None:
     assert len(sizes) == 1
 
 
-def test_requests_that_come_before_an_answer_are_answered_in_turn(yard: Yard) -> None:
+def test_requests_that_come_before_an_answer_are_answered_in_turn(yard):
     one = f"POST /{yard.topic} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{{}}".encode()
     last = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     said = yard.serve(lambda port: talk(port, one + one + last))
@@ -155,7 +153,7 @@ def test_requests_that_come_before_an_answer_are_answered_in_turn(yard: Yard) ->
     yard.pull(2)
 
 
-def test_a_bare_proxy_is_refused_without_keys(yard: Yard) -> None:
+def test_a_bare_proxy_is_refused_without_keys(yard):
     """nginx's ``proxy_pass`` without other settings: HTTP/1.0, the upstream's address as Host, no header added."""
     head = f"POST /{yard.topic} HTTP/1.0\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{{}}"
     said = yard.serve(lambda port: talk(port, head.encode()))
@@ -165,7 +163,7 @@ def test_a_bare_proxy_is_refused_without_keys(yard: Yard) -> None:
 
 
 @pytest.mark.parametrize("is_in_one_piece", [True, False])
-def test_trailers_never_become_headers(yard: Yard, is_in_one_piece: bool) -> None:
+def test_trailers_never_become_headers(yard, is_in_one_piece):
     """RFC 9110, section 6.5.1: a trailer field must not be merged into the headers."""
     head = f"POST /{yard.topic} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n"
     pieces = [
@@ -179,7 +177,7 @@ def test_trailers_never_become_headers(yard: Yard, is_in_one_piece: bool) -> Non
     assert "content_type" not in message.attributes
 
 
-def test_trailers_without_an_end_are_cut_off(yard: Yard) -> None:
+def test_trailers_without_an_end_are_cut_off(yard):
     head = f"POST /{yard.topic} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
     line = b"X: " + b"x" * 9_000 + b"\r\n"
     said = yard.serve(lambda port: talk(port, head.encode(), *([line] * 3)))
@@ -189,13 +187,13 @@ def test_trailers_without_an_end_are_cut_off(yard: Yard) -> None:
 
 @pytest.mark.parametrize("hosts", [b"", b"Host: localhost\r\nHost: localhost\r\n", b"Host: a\r\nhost: b\r\n"])
 @pytest.mark.parametrize("path", [b"/healthz", b"/none"])
-def test_a_request_has_one_host(yard: Yard, hosts: bytes, path: bytes) -> None:
+def test_a_request_has_one_host(yard, hosts, path):
     """RFC 9112, section 3.2: no Host, or more than one, must be answered with 400."""
     said = yard.serve(lambda port: talk(port, b"GET %s HTTP/1.1\r\n%sConnection: close\r\n\r\n" % (path, hosts)))
     assert said.startswith(b"HTTP/1.1 400 ")
     assert json.loads(said.partition(b"\r\n\r\n")[2])["code"] == "http_error"
 
 
-def test_a_probe_in_http_1_0_needs_no_host(yard: Yard) -> None:
+def test_a_probe_in_http_1_0_needs_no_host(yard):
     said = yard.serve(lambda port: talk(port, b"GET /healthz HTTP/1.0\r\n\r\n"))
     assert said.startswith(b"HTTP/1.1 200 ")

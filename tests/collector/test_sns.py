@@ -26,7 +26,7 @@ STRANGER = SnsWorld()
 
 
 @pytest.fixture
-def world() -> SnsWorld:
+def world():
     WORLD.called.clear()
     WORLD.status = 200
     return WORLD
@@ -59,13 +59,13 @@ class Post:
 
 
 @pytest.fixture
-def post(yard: Yard, world: SnsWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+def post(yard, world, monkeypatch, tmp_path):
     monkeypatch.setenv("SNS_PASSWORD", PASSWORD)
     return Post(yard, world, tmp_path / "collector")
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
-def test_a_notification_becomes_an_event_with_its_message_byte_for_byte(post: Post, version: str) -> None:
+def test_a_notification_becomes_an_event_with_its_message_byte_for_byte(post, version):
     text = ' {"b" : 1.10, "a":"\\u00e9é\u2028"}\n'
     attributes = {"shop": {"Type": "String", "Value": "se"}, "uuid": {"Type": "String", "Value": "mine"}}
     message = post.world.notification(text, version=version, Subject="Hällo", MessageAttributes=attributes)
@@ -89,7 +89,7 @@ def test_a_notification_becomes_an_event_with_its_message_byte_for_byte(post: Po
     }
 
 
-def test_a_message_that_comes_again_has_the_same_ids_and_each_item_has_its_own(post: Post) -> None:
+def test_a_message_that_comes_again_has_the_same_ids_and_each_item_has_its_own(post):
     message = post.world.notification('[{"n": 1}, {"n": 2},{"n":3}]')
     assert [post(message).json() for _ in range(2)] == [{"taken": 3}] * 2
     events = post.yard.pull(6)
@@ -98,7 +98,7 @@ def test_a_message_that_comes_again_has_the_same_ids_and_each_item_has_its_own(p
     assert len(ids) == len({found for _, found in ids}) == 3
 
 
-def test_the_certificate_is_fetched_once_for_many_messages(post: Post) -> None:
+def test_the_certificate_is_fetched_once_for_many_messages(post):
     for _ in range(3):
         assert post(post.world.notification()).status_code == 200
     assert post.world.called == [CERTIFICATE_URL]
@@ -119,12 +119,12 @@ def test_the_certificate_is_fetched_once_for_many_messages(post: Post) -> None:
         {"SignatureVersion": "3"},
     ],
 )
-def test_a_message_that_was_changed_is_refused(post: Post, change: dict[str, str]) -> None:
+def test_a_message_that_was_changed_is_refused(post, change):
     assert problem_of(post({**post.world.notification(), **change}))[:2] == (403, "forbidden")
     post.yard.pull(0)
 
 
-def test_what_another_key_signed_is_refused(post: Post) -> None:
+def test_what_another_key_signed_is_refused(post):
     assert problem_of(post(STRANGER.notification()))[:2] == (403, "forbidden")
     post.yard.pull(0)
 
@@ -151,7 +151,7 @@ def test_what_another_key_signed_is_refused(post: Post) -> None:
         "",
     ],
 )
-def test_no_url_of_another_host_is_fetched(post: Post, url: str) -> None:
+def test_no_url_of_another_host_is_fetched(post, url):
     message = post.world.notification(SigningCertURL=url)
     assert problem_of(post(message))[:2] == (403, "forbidden")
     confirm = post.world.confirmation(
@@ -162,14 +162,14 @@ def test_no_url_of_another_host_is_fetched(post: Post, url: str) -> None:
     assert set(post.world.called) <= {CERTIFICATE_URL}
 
 
-def test_a_redirect_is_not_followed(post: Post) -> None:
+def test_a_redirect_is_not_followed(post):
     post.world.status = 302
     assert problem_of(post(post.world.notification()))[:2] == (503, "sns_unchecked")
     assert post.world.called == [CERTIFICATE_URL]
 
 
 @pytest.mark.parametrize("kind", ["Notification", "SubscriptionConfirmation", "UnsubscribeConfirmation"])
-def test_a_topic_that_is_not_on_the_map_is_refused_even_when_signed(post: Post, kind: str) -> None:
+def test_a_topic_that_is_not_on_the_map_is_refused_even_when_signed(post, kind):
     other = ARN.replace("orders", "others")
     message = (
         post.world.notification(TopicArn=other)
@@ -181,7 +181,7 @@ def test_a_topic_that_is_not_on_the_map_is_refused_even_when_signed(post: Post, 
 
 
 @pytest.mark.parametrize("kind", ["Notification", "SubscriptionConfirmation", "UnsubscribeConfirmation"])
-def test_a_topic_may_send_to_its_own_pubsub_topics_alone(post: Post, kind: str) -> None:
+def test_a_topic_may_send_to_its_own_pubsub_topics_alone(post, kind):
     other = ARN.replace("orders", "members")
     section = f"{{topics: [TOPIC]}}, '{other}': {{topics: [members]}}"
     post.start(section, "", post.yard.topic, "members")
@@ -193,14 +193,14 @@ def test_a_topic_may_send_to_its_own_pubsub_topics_alone(post: Post, kind: str) 
 @pytest.mark.parametrize(
     "query", ["", "topic=", "topic=none", "topic=a&topic=b", "topic=TOPIC&uuid=1", "Topic=TOPIC"]
 )
-def test_the_url_names_one_topic_and_nothing_else(post: Post, query: str) -> None:
+def test_the_url_names_one_topic_and_nothing_else(post, query):
     to = f"/sns?{query.replace('TOPIC', post.yard.topic)}"
     answer = post.yard.post(body_of(post.world.notification()), app=post.app, to=to, client=FAR)
     assert answer.status_code in (404, 422)
     post.yard.pull(0)
 
 
-def test_a_confirmation_is_confirmed_where_sns_says(post: Post) -> None:
+def test_a_confirmation_is_confirmed_where_sns_says(post):
     assert post(post.world.confirmation()).status_code == 200
     assert post.world.called == [CERTIFICATE_URL, SUBSCRIBE_URL]
     post.yard.pull(0)
@@ -214,12 +214,12 @@ def test_a_confirmation_is_confirmed_where_sns_says(post: Post) -> None:
         f"https://{HOST}/?Action=ConfirmSubscription&Action=x&TopicArn={ARN}",
     ],
 )
-def test_nothing_but_a_confirmation_of_the_topic_is_called(post: Post, url: str) -> None:
+def test_nothing_but_a_confirmation_of_the_topic_is_called(post, url):
     assert problem_of(post(post.world.confirmation(SubscribeURL=url)))[:2] == (403, "forbidden")
     assert post.world.called == [CERTIFICATE_URL]
 
 
-def test_an_end_of_a_subscription_is_shown_after_a_restart_until_it_is_confirmed_again(post: Post) -> None:
+def test_an_end_of_a_subscription_is_shown_after_a_restart_until_it_is_confirmed_again(post):
     message = post.world.confirmation("UnsubscribeConfirmation")
     assert post(message).status_code == 200
     # The end is not taken back.
@@ -231,7 +231,7 @@ def test_an_end_of_a_subscription_is_shown_after_a_restart_until_it_is_confirmed
     assert unsubscribed(post) == {}
 
 
-def test_an_end_of_a_subscription_is_forgotten_with_its_topic(post: Post, tmp_path: Path) -> None:
+def test_an_end_of_a_subscription_is_forgotten_with_its_topic(post, tmp_path):
     kept = UnsubscribedTopics(tmp_path / "kept.json", {ARN})
     kept.add(ARN, "2026-01-03T10:12:44.190Z")
     assert UnsubscribedTopics(tmp_path / "kept.json", {ARN}).by_arn == kept.by_arn != {}
@@ -239,7 +239,7 @@ def test_an_end_of_a_subscription_is_forgotten_with_its_topic(post: Post, tmp_pa
 
 
 @pytest.mark.parametrize("content", [b"{", b"[1]", b"\xff"])
-def test_a_damaged_list_of_ended_subscriptions_stops_nothing(post: Post, content: bytes) -> None:
+def test_a_damaged_list_of_ended_subscriptions_stops_nothing(post, content):
     post.folder.mkdir()
     (post.folder / "unsubscribed.json").write_bytes(content)
     post.start()
@@ -248,7 +248,7 @@ def test_a_damaged_list_of_ended_subscriptions_stops_nothing(post: Post, content
     assert set(unsubscribed(post)) == {ARN}
 
 
-def test_an_end_that_can_t_be_kept_is_shown_by_this_process(post: Post) -> None:
+def test_an_end_that_can_t_be_kept_is_shown_by_this_process(post):
     post.folder.write_text("a file is in the way")
     post.start()
     assert post(post.world.confirmation("UnsubscribeConfirmation")).status_code == 200
@@ -262,23 +262,22 @@ def unsubscribed(post: Post) -> dict[str, str]:
     async def ready(client: httpx.AsyncClient) -> Any:
         return (await client.get("/readyz")).json()
 
-    found: dict[str, str] = post.yard.call(ready, post.app)["unsubscribed"]
-    return found
+    return post.yard.call(ready, post.app)["unsubscribed"]
 
 
-def test_what_somebody_kept_and_sends_again_later_is_refused(post: Post) -> None:
+def test_what_somebody_kept_and_sends_again_later_is_refused(post):
     # SNS itself tries for an hour.
     assert post(post.world.notification(Timestamp=timestamp(3700))).status_code == 200
     assert problem_of(post(post.world.notification(Timestamp=timestamp(7300))))[:2] == (403, "forbidden")
     post.yard.pull(1)
 
 
-def test_a_signed_message_of_the_future_is_a_fault_of_our_clock(post: Post) -> None:
+def test_a_signed_message_of_the_future_is_a_fault_of_our_clock(post):
     assert problem_of(post(post.world.notification(Timestamp=timestamp(-3600))))[:2] == (503, "sns_unchecked")
 
 
 @pytest.mark.parametrize("world_of", [{"name": "shop.example"}, {"name": "sns.amazonaws.com.evil"}, {"days": -1}])
-def test_a_certificate_that_does_not_count_is_no_fault_of_the_sender(post: Post, world_of: dict[str, Any]) -> None:
+def test_a_certificate_that_does_not_count_is_no_fault_of_the_sender(post, world_of):
     post.world = SnsWorld(**world_of)
     post.start()
     answer = post(post.world.notification())
@@ -286,19 +285,19 @@ def test_a_certificate_that_does_not_count_is_no_fault_of_the_sender(post: Post,
     assert answer.headers["retry-after"]
 
 
-def test_a_topic_that_pubsub_has_not_is_a_fault_of_ours(post: Post) -> None:
+def test_a_topic_that_pubsub_has_not_is_a_fault_of_ours(post):
     post.start("{topics: [away]}", "", "away")
     assert problem_of(post(post.world.notification(), topic="away"))[:2] == (503, "topic_not_found")
 
 
-def test_a_slow_body_is_tried_again(post: Post) -> None:
+def test_a_slow_body_is_tried_again(post):
     post.app._settings = post.app._settings.model_copy(update={"body_timeout_seconds": 0.05})
 
-    async def slow() -> Any:
+    async def slow():
         yield b"{"
         await asyncio.sleep(5)
 
-    async def work(client: httpx.AsyncClient) -> httpx.Response:
+    async def work(client):
         return await client.post(f"/sns?topic={post.yard.topic}", content=slow())
 
     assert problem_of(post.yard.call(work, post.app, FAR))[:2] == (503, "sns_unchecked")
@@ -312,7 +311,7 @@ def test_a_slow_body_is_tried_again(post: Post) -> None:
         pytest.param(b'{"Type": %s}' % (b"9" * 5_000), id="a number that Python does not convert"),
     ],
 )
-def test_what_is_no_message_of_sns_is_refused(post: Post, body: bytes) -> None:
+def test_what_is_no_message_of_sns_is_refused(post, body):
     assert post(body).status_code == 422
     assert post.world.called == []
 
@@ -331,7 +330,7 @@ def test_what_is_no_message_of_sns_is_refused(post: Post, body: bytes) -> None:
         ("MessageAttributes", {"a": "b"}),
     ],
 )
-def test_a_field_of_another_shape_is_refused(post: Post, name: str, value: Any) -> None:
+def test_a_field_of_another_shape_is_refused(post, name, value):
     message = {**post.world.notification(), name: value}
     if isinstance(value, str) or name == "MessageAttributes":
         message = post.world.sign(message)
@@ -341,13 +340,13 @@ def test_a_field_of_another_shape_is_refused(post: Post, name: str, value: Any) 
     post.yard.pull(1 if value == [] else 0)
 
 
-def test_an_item_that_is_refused_keeps_back_no_other_and_the_whole_goes_to_the_dead_letters(post: Post) -> None:
+def test_an_item_that_is_refused_keeps_back_no_other_and_the_whole_goes_to_the_dead_letters(post):
     answer = post(post.world.notification('[{"n": 1}, {"n": 1, "n": 2}]'))
     assert problem_of(answer) == (422, "request_invalid", ["json_name_repeated"])
     assert [event.data for event in post.yard.pull(1)] == [b'{"n": 1}']
 
 
-def test_a_message_that_is_no_json_needs_a_raw_topic(post: Post) -> None:
+def test_a_message_that_is_no_json_needs_a_raw_topic(post):
     assert post(post.world.notification("hello")).status_code == 422
     post.start(yaml=", topics: {TOPIC: {format: raw}}")
     assert post(post.world.notification("[hello")).status_code == 200
@@ -355,14 +354,14 @@ def test_a_message_that_is_no_json_needs_a_raw_topic(post: Post) -> None:
     assert (event.data, "content_type" in event.attributes) == (b"[hello", False)
 
 
-def test_attributes_that_are_too_long_are_cut_and_named(post: Post) -> None:
+def test_attributes_that_are_too_long_are_cut_and_named(post):
     attributes = {"long": {"Type": "Binary", "Value": "x" * 3000}}
     assert post(post.world.notification(MessageAttributes=attributes)).status_code == 200
     found = post.yard.pull(1)[0].attributes
     assert (len(found["long"]), found["sns_cut"]) == (1024, "long")
 
 
-def test_raw_delivery_needs_credentials(post: Post) -> None:
+def test_raw_delivery_needs_credentials(post):
     headers = {**RAW, "x_amz_sns_message_id": str(uuid.uuid4())}
     assert problem_of(post(b'{"a": 1}', **headers))[:2] == (403, "forbidden")
     post.start("{topics: [TOPIC], username: sns, password: 'env:SNS_PASSWORD'}")
@@ -381,7 +380,7 @@ def test_raw_delivery_needs_credentials(post: Post) -> None:
     assert post.world.called == []
 
 
-def test_a_topic_with_credentials_wants_them_for_signed_messages_too(post: Post) -> None:
+def test_a_topic_with_credentials_wants_them_for_signed_messages_too(post):
     post.start("{topics: [TOPIC], username: sns, password: 'env:SNS_PASSWORD'}")
     assert post(post.world.notification()).status_code == 401
     assert post(post.world.confirmation()).status_code == 401
@@ -390,17 +389,17 @@ def test_a_topic_with_credentials_wants_them_for_signed_messages_too(post: Post)
     post.yard.pull(1)
 
 
-def test_sns_is_no_door_to_a_topic_for_others(post: Post) -> None:
+def test_sns_is_no_door_to_a_topic_for_others(post):
     assert post.yard.post(b"{}", app=post.app, client=FAR).status_code == 401
     post.app._settings.check_host("0.0.0.0")
 
 
-def test_answers_count_for_their_topic(post: Post) -> None:
+def test_answers_count_for_their_topic(post):
     post(post.world.notification())
     post(b"{}")
     post.app._door._is_open = True
 
-    async def figures(client: httpx.AsyncClient) -> str:
+    async def figures(client):
         return (await client.get("/metrics")).text
 
     shown = post.yard.call(figures, post.app)
@@ -425,9 +424,9 @@ def test_what_is_larger_than_any_message_of_sns_is_refused_before_it_is_read(pos
 def test_a_large_message_is_read_beside_the_event_loop(post, world, monkeypatch):
     """SNS takes 256 KiB, and escapes of six characters in its JSON make a message of them six times as large."""
     text = json.dumps("\x01" * 40_000)
-    threads: list[str] = []
+    threads = []
 
-    def read(body: bytes) -> Any:
+    def read(body):
         threads.append(threading.current_thread().name)
         return real(body)
 

@@ -2,8 +2,6 @@
 
 import asyncio
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import httpx
@@ -11,7 +9,6 @@ import pytest
 
 from collector.sns import SnsRoute
 from connectors.sns.client import SnsClient
-from tests.collector.conftest import Yard
 from tests.collector.snsworld import HOST
 from tests.worlds.bucket import moto_server
 
@@ -21,7 +18,7 @@ _SIGNED = "AWS4-HMAC-SHA256 Credential=a/20260101/eu-west-1/sns/aws4_request, Si
 
 
 @pytest.fixture(scope="module")
-def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def moto(tmp_path_factory):
     """The URL of moto's server."""
     with moto_server(tmp_path_factory.mktemp("moto")) as url:
         yield url
@@ -55,14 +52,14 @@ def text_of(answer: ET.Element, name: str) -> str:
     return found.text or ""
 
 
-def test_what_moto_signs_and_posts_becomes_events(yard: Yard, moto: str, tmp_path: Path) -> None:
+def test_what_moto_signs_and_posts_becomes_events(yard, moto, tmp_path):
     arn = text_of(call(moto, "CreateTopic", Name=yard.topic), "TopicArn")
     settings = yard.settings(f"sns: {{topics: {{'{arn}': {{topics: [TOPIC]}}}}}}")
     app = yard.collector(settings, is_open=False)
     app._sns = SnsRoute(settings.sns, SnsClient(Detour(moto)), folder=tmp_path)
     texts = ['{"n": 1.0,  "\\u00e9": "é"}', '[{"n": 2}, {"n": 3}]']
 
-    def publish(port: int) -> list[str]:
+    def publish(port):
         endpoint = f"http://127.0.0.1:{port}/sns?topic={yard.topic}"
         call(moto, "Subscribe", TopicArn=arn, Protocol="http", Endpoint=endpoint)
         return [text_of(call(moto, "Publish", TopicArn=arn, Message=text), "MessageId") for text in texts]

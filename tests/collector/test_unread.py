@@ -1,23 +1,19 @@
 """Pub/Sub keeps no message of a topic that nothing subscribes to: an answer that says "durable" would be a lie."""
 
 import asyncio
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from collector import delivery, queue
 from collector.delivery import TopicDirectory
-from collector.queue import QueueDelivery
 from collector.records import ReadTopic
-from connectors.pubsub.client import PubSub
 from model.errors import TopicUnreadError
-from tests.collector.conftest import Yard, problem_of
+from tests.collector.conftest import problem_of
 from tests.collector.queues import message, numbers, run, wait_for
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quick(monkeypatch):
     """Each request looks for its topic again."""
     for name in ("_READ_SECONDS", "_UNREAD_SECONDS"):
         monkeypatch.setattr(delivery, name, 0)
@@ -25,7 +21,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("is_pattern", [False, True])
-def test_a_topic_that_nothing_subscribes_to_is_refused_until_something_does(yard: Yard, is_pattern: bool) -> None:
+def test_a_topic_that_nothing_subscribes_to_is_refused_until_something_does(yard, is_pattern):
     topic = yard.add_unread()
     app = yard.collector(yard.settings("", yard.topic, "unread-*" if is_pattern else topic))
     for answer in (
@@ -53,7 +49,7 @@ def test_a_collector_names_listed_topics_that_nothing_subscribes_to_and_stays_re
     assert (answer.status_code, answer.json()) == (200, {"status": "ok", "problems": {}, "unread": [topic]})
 
 
-def test_events_that_nobody_reads_are_taken_where_that_is_allowed(yard: Yard) -> None:
+def test_events_that_nobody_reads_are_taken_where_that_is_allowed(yard):
     topic = yard.add_unread()
     settings = yard.settings("", topic).model_copy(update={"allow_unread": True})
     app = yard.collector(settings)
@@ -63,7 +59,7 @@ def test_events_that_nobody_reads_are_taken_where_that_is_allowed(yard: Yard) ->
     assert f'refeed_collector_unread_requests_total{{topic="{topic}"}} 1.0' in metrics
 
 
-def test_a_topic_is_looked_for_every_ten_seconds_at_most(yard: Yard) -> None:
+def test_a_topic_is_looked_for_every_ten_seconds_at_most(yard):
     topic = yard.add_unread()
     now = [0.0]
     read = ReadTopic(yard.pubsub, topic, clock=lambda: now[0])
@@ -83,13 +79,13 @@ def test_a_topic_is_looked_for_every_ten_seconds_at_most(yard: Yard) -> None:
     read.check()
 
 
-def test_the_queue_keeps_events_until_something_subscribes(yard: Yard, away: PubSub, tmp_path: Path) -> None:
+def test_the_queue_keeps_events_until_something_subscribes(yard, away, tmp_path):
     topic = yard.add_unread()
 
-    async def take(queue: QueueDelivery) -> None:
+    async def take(queue):
         assert await queue.deliver(topic, [message(7)]) == [None]
 
-    async def work(queue: QueueDelivery) -> None:
+    async def work(queue):
         # Long enough for a publish: a look, and a second one.
         await wait_for(lambda: looks[0] > 1, "the queue looks for the topic")
         assert queue.waiting_events() == {topic: 1}
@@ -99,7 +95,7 @@ def test_the_queue_keeps_events_until_something_subscribes(yard: Yard, away: Pub
     looks = [0]
 
     class Counted(TopicDirectory):
-        async def find(self, name: str) -> Any:
+        async def find(self, name):
             found = await super().find(name)
             looks[0] += 1
             return found

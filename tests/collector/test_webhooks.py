@@ -7,10 +7,8 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-import httpx
 import pytest
 
-from tests.collector.conftest import Yard
 from tests.pipeline.inferred_stream import Stream
 
 WEBHOOKS = Path(__file__).parents[3] / "shared" / "data" / "github_webhooks.ndjson.gz"
@@ -18,17 +16,17 @@ WEBHOOKS = Path(__file__).parents[3] / "shared" / "data" / "github_webhooks.ndjs
 pytestmark = pytest.mark.skipif(not WEBHOOKS.exists(), reason="the webhook payloads are not beside the project")
 
 
-def test_every_webhook_arrives_byte_for_byte_and_is_staged_and_merged(yard: Yard, tmp_path: Path) -> None:
+def test_every_webhook_arrives_byte_for_byte_and_is_staged_and_merged(yard, tmp_path):
     payloads = [json.loads(line)["data"] for line in gzip.decompress(WEBHOOKS.read_bytes()).splitlines()]
     bodies = [json.dumps(payload, indent=1).encode() for payload in payloads]
     assert len(bodies) == 216
 
-    async def post(client: httpx.AsyncClient) -> list[httpx.Response]:
+    async def post(client):
         return await asyncio.gather(
             *(client.post(f"/{yard.topic}?sender=github", content=body) for body in bodies)
         )
 
-    answers: list[httpx.Response] = yard.call(post)
+    answers = yard.call(post)
     assert {answer.status_code for answer in answers} == {200}
     found = yard.pull(216)
     assert sorted(message.data for message in found) == sorted(bodies)

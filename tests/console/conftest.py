@@ -1,32 +1,28 @@
 """A console beside a real API, over real sockets and without Spark, and a browser for it."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
-
-import httpx
 import pytest
 
 from console import app
 from tests.api.conftest import plain_log, start_api
 from tests.console.tab import WIDE, Tab, start_chromium
-from tests.console.works import Works, make_works
-from tests.console.yard import Yard, make_yard, open_client, sign_in
+from tests.console.works import make_works
+from tests.console.yard import make_yard, open_client, sign_in
 
 __all__ = ["plain_log", "start_api"]
 
 
 @pytest.fixture(scope="module")
-def yard(start_api: Callable[..., Any]) -> Yard:
+def yard(start_api):
     return make_yard(start_api)
 
 
 @pytest.fixture(scope="module")
-def works(start_api: Callable[..., Any]) -> Works:
+def works(start_api):
     return make_works(start_api)
 
 
 @pytest.fixture
-def browser(yard: Yard) -> Iterator[httpx.Client]:
+def browser(yard):
     """Somebody who has signed in and may do everything."""
     with open_client(yard) as client:
         sign_in(client, yard.key)
@@ -34,34 +30,34 @@ def browser(yard: Yard) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def ann(works: Works) -> Iterator[httpx.Client]:
+def ann(works):
     with open_client(works) as client:
         sign_in(client, works.key)
         yield client
 
 
 @pytest.fixture
-def refreshed_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def refreshed_often(monkeypatch):
     """Let open pages ask ten times as often whether their session goes on; what they show may be a copy then."""
     stream = app.stream_page
 
-    def often(read: Any, *, every_seconds: float, **others: Any) -> Any:
+    def often(read, *, every_seconds, **others):
         return stream(read, every_seconds=every_seconds / 10, **others)
 
     monkeypatch.setattr(app, "stream_page", often)
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
+def chromium():
     with start_chromium() as browser:
         yield browser
 
 
 @pytest.fixture
-def open_tab(yard: Yard, chromium: Any) -> Iterator[Callable[..., Tab]]:
+def open_tab(yard, chromium):
     contexts = []
 
-    def open_tab(look: tuple[int, str] = WIDE, url: str | None = None) -> Tab:
+    def open_tab(look=WIDE, url=None):
         width, scheme = look
         context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         contexts.append(context)

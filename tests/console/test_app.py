@@ -3,10 +3,8 @@
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from html import unescape
-from typing import Any
 
 import httpx
 import pytest
@@ -17,7 +15,7 @@ from jobs.keys import Keyring
 from model.job import JobState
 from model.principal import SCOPES
 from tests.archive import messages, write_commits
-from tests.console.yard import BIG, EVIL, Yard, make_yard, open_client, sign_in, token_of
+from tests.console.yard import BIG, EVIL, make_yard, open_client, sign_in, token_of
 
 PAGES = (
     "",
@@ -32,13 +30,13 @@ SECONDS = 20.0
 
 
 @pytest.fixture
-def browser(yard: Yard) -> Iterator[httpx.Client]:
+def browser(yard):
     with open_client(yard) as client:
         yield client
 
 
 @pytest.fixture
-def signed_in(yard: Yard, browser: httpx.Client) -> httpx.Client:
+def signed_in(yard, browser):
     assert sign_in(browser, yard.key).headers["location"] == "/console"
     return browser
 
@@ -62,19 +60,19 @@ def test_the_session_is_a_cookie_that_no_script_reads_and_the_key_is_nowhere(yar
         assert browser.cookies["refeed_session"] not in browser.get(f"/console{page}").text
 
 
-def test_off_this_machine_cookies_travel_over_tls_alone(yard: Yard) -> None:
+def test_off_this_machine_cookies_travel_over_tls_alone(yard):
     with open_client(yard, Host="refeed.shop.example") as client:
         assert "; Secure" in client.get("/console/sign-in").headers["set-cookie"]
 
 
 @pytest.mark.parametrize("key", ["rf_wrong", "rf_ä"])
-def test_a_wrong_key_is_refused_in_words(browser: httpx.Client, key: str) -> None:
+def test_a_wrong_key_is_refused_in_words(browser, key):
     answer = sign_in(browser, key)
     assert (answer.status_code, "The API does not accept this key" in answer.text) == (403, True)
     assert "refeed_session" not in browser.cookies
 
 
-def test_every_answer_has_the_policy(yard: Yard, signed_in: httpx.Client) -> None:
+def test_every_answer_has_the_policy(yard, signed_in):
     for path in ("/console/sign-in", "/console", "/console/nowhere", "/console/assets/console.js"):
         headers = signed_in.get(path).headers
         assert headers["content-security-policy"] == POLICY
@@ -84,21 +82,21 @@ def test_every_answer_has_the_policy(yard: Yard, signed_in: httpx.Client) -> Non
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_has_one_heading_and_it_is_in_its_content(signed_in: httpx.Client, page: str) -> None:
+def test_a_page_has_one_heading_and_it_is_in_its_content(signed_in, page):
     text = signed_in.get(f"/console{page}").text
     assert text.count("<h1") == 1
     assert text.index("<main") < text.index("<h1") < text.index("</main>")
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_text_of_others_becomes_markup(yard: Yard, signed_in: httpx.Client, page: str) -> None:
+def test_no_text_of_others_becomes_markup(yard, signed_in, page):
     answer = signed_in.get(f"/console{page}")
     assert answer.status_code == 200
     assert "<script>document" not in answer.text
     assert "<img src=x" not in answer.text
 
 
-def test_a_job_s_page_has_all_there_is_to_know_escaped(yard: Yard, signed_in: httpx.Client) -> None:
+def test_a_job_s_page_has_all_there_is_to_know_escaped(yard, signed_in):
     text = signed_in.get(f"/console/jobs/{yard.failed}").text
     for wanted in ("driver_died", "OPS-17", "_PARTITIONDATE = @day", "2026-01-01", "key:ann", "Retry ..."):
         assert wanted in text
@@ -106,12 +104,12 @@ def test_a_job_s_page_has_all_there_is_to_know_escaped(yard: Yard, signed_in: ht
     assert "&lt;img src=x" in text
 
 
-def test_a_payload_is_shown_as_the_archive_has_its_numbers(yard: Yard, signed_in: httpx.Client) -> None:
+def test_a_payload_is_shown_as_the_archive_has_its_numbers(yard, signed_in):
     assert b"9007199254740993" in BIG
     assert "9007199254740993" in signed_in.get("/console/topics/orders?show=page").text
 
 
-def test_a_key_without_the_scope_is_told_which_one(yard: Yard, browser: httpx.Client) -> None:
+def test_a_key_without_the_scope_is_told_which_one(yard, browser):
     sign_in(browser, yard.api.make_key("backfills.read", name="reader"))
     page = browser.get("/console/topics/orders?show=messages").text
     assert "This call needs the scope messages.read. key:reader does not have this scope." in page
@@ -126,7 +124,7 @@ def _act(client: httpx.Client, path: str, **fields: str) -> httpx.Response:
     return client.post(path, data={"form_token": token_of(page), "do": "perform", **fields})
 
 
-def test_a_revoked_key_ends_the_session_with_the_next_page(yard: Yard, browser: httpx.Client) -> None:
+def test_a_revoked_key_ends_the_session_with_the_next_page(yard, browser):
     keyring = Keyring(yard.api.store)
     made, key = keyring.create("leaver", ["backfills.admin"])
     sign_in(browser, key)
@@ -153,7 +151,7 @@ def test_an_open_page_ends_with_its_own_key_while_another_with_the_same_rights_g
             assert next(goes_on) != "event: signed-out"
 
 
-def test_what_is_shared_is_shared_among_equal_rights_alone(yard: Yard, signed_in: httpx.Client) -> None:
+def test_what_is_shared_is_shared_among_equal_rights_alone(yard, signed_in):
     _, key = Keyring(yard.api.store).create("nobody", ["streams.read"])
     with open_client(yard) as other:
         sign_in(other, key)
@@ -164,7 +162,7 @@ def test_what_is_shared_is_shared_among_equal_rights_alone(yard: Yard, signed_in
     assert [yard.done in page for page in pages] == [True, False]
 
 
-def test_a_sign_out_ends_the_session_for_everybody_who_has_its_cookie(yard: Yard, signed_in: httpx.Client) -> None:
+def test_a_sign_out_ends_the_session_for_everybody_who_has_its_cookie(yard, signed_in):
     token = signed_in.cookies["refeed_session"]
     page = signed_in.get("/console")
     answer = signed_in.post("/console/sign-out", data={"form_token": token_of(page)})
@@ -173,7 +171,7 @@ def test_a_sign_out_ends_the_session_for_everybody_who_has_its_cookie(yard: Yard
         assert client.get("/backfills").status_code == 401
 
 
-def test_a_form_of_another_page_or_browser_does_nothing(yard: Yard, signed_in: httpx.Client) -> None:
+def test_a_form_of_another_page_or_browser_does_nothing(yard, signed_in):
     path = f"/console/jobs/{yard.running}/resume"
     fields = {"form_token": token_of(signed_in.get(path)), "do": "perform"}
     foreign = (
@@ -215,7 +213,7 @@ def test_what_is_dangerous_needs_the_name_typed_and_what_was_seen_to_be_true_sti
     assert yard.api.store.get(yard.running).state is JobState.PAUSED
 
 
-def test_a_problem_of_the_api_is_shown_with_every_reason(yard: Yard, signed_in: httpx.Client) -> None:
+def test_a_problem_of_the_api_is_shown_with_every_reason(yard, signed_in):
     page = signed_in.get("/console/backfills/new?topic=orders")
     query = "SELECT data FROM elsewhere.table"
     fields = {"form_token": token_of(page), "do": "plan", "topic": "orders", "query": query}
@@ -225,7 +223,7 @@ def test_a_problem_of_the_api_is_shown_with_every_reason(yard: Yard, signed_in: 
     assert answer.text.count("<li>") >= 1
 
 
-def test_a_rate_is_changed_as_its_page_showed_it_or_not_at_all(yard: Yard, signed_in: httpx.Client) -> None:
+def test_a_rate_is_changed_as_its_page_showed_it_or_not_at_all(yard, signed_in):
     path, field = f"/console/jobs/{yard.running}/rate", "rate_limit_messages_per_second"
     with yard.api.client(yard.key) as client:
         client.patch(f"/jobs/{yard.running}", json={field: 1_234_567}).raise_for_status()
@@ -243,7 +241,7 @@ def test_a_rate_is_changed_as_its_page_showed_it_or_not_at_all(yard: Yard, signe
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1e999", "many"])
-def test_a_rate_that_is_no_number_is_refused_in_words(yard: Yard, signed_in: httpx.Client, text: str) -> None:
+def test_a_rate_that_is_no_number_is_refused_in_words(yard, signed_in, text):
     answer = _act(signed_in, f"/console/jobs/{yard.running}/rate", rate=text)
     assert (answer.status_code, 'class="problem"' in answer.text) == (422, True)
     page = signed_in.get("/console/backfills/new?topic=orders")
@@ -252,7 +250,7 @@ def test_a_rate_that_is_no_number_is_refused_in_words(yard: Yard, signed_in: htt
     assert (planned.status_code, "canary is not a number" in planned.text) == (200, True)
 
 
-def test_a_brushed_range_becomes_a_plan_and_a_plan_a_backfill(yard: Yard, signed_in: httpx.Client) -> None:
+def test_a_brushed_range_becomes_a_plan_and_a_plan_a_backfill(yard, signed_in):
     path = "/console/backfills/new"
     day = timedelta(days=1)
     brushed = {"from": (datetime.now(UTC) - day).isoformat(), "to": (datetime.now(UTC) + day).isoformat()}
@@ -269,7 +267,7 @@ def test_a_brushed_range_becomes_a_plan_and_a_plan_a_backfill(yard: Yard, signed
     assert (job.request["topic"], job.plan_id) == ("replay", plan)
 
 
-def test_a_plan_has_an_address_and_shows_what_it_is_of(yard: Yard, signed_in: httpx.Client) -> None:
+def test_a_plan_has_an_address_and_shows_what_it_is_of(yard, signed_in):
     path = "/console/backfills/new"
     day = timedelta(days=1)
     bounds = {"from": (datetime.now(UTC) - day).isoformat(), "to": (datetime.now(UTC) + day).isoformat()}
@@ -303,7 +301,7 @@ def test_a_plan_has_an_address_and_shows_what_it_is_of(yard: Yard, signed_in: ht
         assert client.get(f"/plans/{plan}").status_code == 403
 
 
-def test_a_topic_and_a_range_are_planned_and_launched_without_sql(yard: Yard, signed_in: httpx.Client) -> None:
+def test_a_topic_and_a_range_are_planned_and_launched_without_sql(yard, signed_in):
     path = "/console/backfills/new"
     start = datetime.now(UTC) - timedelta(hours=2)
     rows = messages(3, publish_time=[start - timedelta(microseconds=1), start, start + timedelta(minutes=1)])
@@ -339,7 +337,7 @@ def test_a_topic_and_a_range_are_planned_and_launched_without_sql(yard: Yard, si
         assert said in signed_in.post(path, data={**fields, **wrong, "do": "plan"}).text
 
 
-def test_a_plan_of_nothing_is_not_launched(yard: Yard, signed_in: httpx.Client) -> None:
+def test_a_plan_of_nothing_is_not_launched(yard, signed_in):
     path = "/console/backfills/new"
     empty = {"from": "2026-01-01T02:00:00Z", "to": "2026-01-01T03:00:00Z"}
     page = signed_in.get(path, params={"source": "orders", **empty})
@@ -385,7 +383,7 @@ def test_live_updates_send_the_part_first_and_then_only_what_has_changed(yard, s
     assert kinds == ["event: page", "event: tick"]
 
 
-def test_an_open_api_needs_no_sign_in_and_answers_to_this_machine_alone(start_api: Callable[..., Any]) -> None:
+def test_an_open_api_needs_no_sign_in_and_answers_to_this_machine_alone(start_api):
     yard = make_yard(start_api, with_key=False)
     with open_client(yard) as client:
         page = client.get("/console")

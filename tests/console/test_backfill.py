@@ -3,7 +3,6 @@
 import re
 from html import unescape
 
-import httpx
 import pytest
 from markupsafe import escape
 
@@ -13,11 +12,11 @@ from backfill.steer.verification import MissingMessage
 from model.job import JobState
 from model.principal import READ
 from tests.console.past import run_backfill
-from tests.console.yard import BIG, EVIL, Yard, open_client, sign_in, token_of
+from tests.console.yard import BIG, EVIL, open_client, sign_in, token_of
 
 
 @pytest.fixture(scope="module")
-def past(yard: Yard) -> str:
+def past(yard):
     return run_backfill(yard)
 
 
@@ -37,7 +36,7 @@ def test_the_page_shows_rates_slices_and_reasons_as_the_api_has_them(yard, past,
     assert EVIL not in text
 
 
-def test_the_verdict_names_each_step_and_does_not_guess_one(past: str, browser: httpx.Client) -> None:
+def test_the_verdict_names_each_step_and_does_not_guess_one(past, browser):
     text = browser.get(f"/console/jobs/{past}").text
     steps = text.split('class="verdicts"')[1].split("</ol>")[0]
     assert [sign.strip() for sign in re.findall(r'class="sign[^"]*">([^<]+)<', steps)] == ["&ne;", "?", "?"]
@@ -78,7 +77,7 @@ def test_payloads_of_dead_letters_are_previewed_downloaded_and_hidden_without_th
         assert client.get(whole).status_code == 403
 
 
-def test_what_is_missing_is_refused_in_words_where_nobody_knows_it(past: str, browser: httpx.Client) -> None:
+def test_what_is_missing_is_refused_in_words_where_nobody_knows_it(past, browser):
     assert "staging_unknown" in browser.get(f"/console/jobs/{past}/missing").text
 
 

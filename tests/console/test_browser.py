@@ -1,20 +1,17 @@
 """The console in Chromium, as people see it: both widths, both colour schemes, the keyboard, and live updates."""
 
-from collections.abc import Callable
-
 import pytest
 
 from backfill.run.progress import Progress
 from jobs.keys import Keyring
 from model.job import JobState
 from tests.console.places import apply_schedule
-from tests.console.tab import Tab, calm
-from tests.console.yard import Yard
+from tests.console.tab import calm
 
 pytestmark = pytest.mark.browser
 
 
-def test_figures_change_without_a_reload_and_the_focus_stays(yard: Yard, open_tab: Callable[..., Tab]) -> None:
+def test_figures_change_without_a_reload_and_the_focus_stays(yard, open_tab):
     tab = open_tab()
     with calm(tab):
         tab.sign_in(yard.key)
@@ -52,7 +49,7 @@ def test_a_document_can_be_copied_also_after_its_page_has_been_refreshed(yard, o
         assert tab.page.evaluate("navigator.clipboard.readText()").startswith("kind: Schedule\nname: yearly\n")
 
 
-def test_a_page_ages_by_its_own_clock_while_the_api_is_frozen(yard: Yard, open_tab: Callable[..., Tab]) -> None:
+def test_a_page_ages_by_its_own_clock_while_the_api_is_frozen(yard, open_tab):
     tab = open_tab()
     tab.sign_in(yard.key)
     tab.page.clock.install()
@@ -71,7 +68,7 @@ def test_a_page_ages_by_its_own_clock_while_the_api_is_frozen(yard: Yard, open_t
     assert tab.page.is_hidden("#away")
 
 
-def test_a_revoked_key_takes_an_open_page_to_the_sign_in(yard: Yard, open_tab: Callable[..., Tab]) -> None:
+def test_a_revoked_key_takes_an_open_page_to_the_sign_in(yard, open_tab):
     keyring = Keyring(yard.api.store)
     made, key = keyring.create("leaver", ["backfills.admin"])
     tab = open_tab()
@@ -86,7 +83,7 @@ def test_a_revoked_key_takes_an_open_page_to_the_sign_in(yard: Yard, open_tab: C
     assert tab.page.inner_text("#as-of").endswith("+09:00")
 
 
-def test_a_refused_scope_is_said_in_words(yard: Yard, open_tab: Callable[..., Tab]) -> None:
+def test_a_refused_scope_is_said_in_words(yard, open_tab):
     tab = open_tab()
     tab.sign_in(yard.api.make_key("backfills.read", name="reader"))
     tab.open("/topics/orders?show=messages")
@@ -97,7 +94,7 @@ def test_a_refused_scope_is_said_in_words(yard: Yard, open_tab: Callable[..., Ta
     assert yard.api.store.get(yard.running).state is JobState.PAUSED
 
 
-def test_the_keyboard_alone_signs_in_moves_about_and_acts(yard: Yard, open_tab: Callable[..., Tab]) -> None:
+def test_the_keyboard_alone_signs_in_moves_about_and_acts(yard, open_tab):
     tab = open_tab()
     keys = tab.page.keyboard
     tab.open("/sign-in")
@@ -120,7 +117,7 @@ def test_the_keyboard_alone_signs_in_moves_about_and_acts(yard: Yard, open_tab: 
     assert tab.page.is_enabled("button.danger")
 
 
-def test_from_the_hole_to_the_launch_in_four_actions(yard: Yard, open_tab: Callable[..., Tab]) -> None:
+def test_from_the_hole_to_the_launch_in_four_actions(yard, open_tab):
     tab = open_tab()
     tab.sign_in(yard.key)
     tab.open("/topics/orders?step=hour")
@@ -170,7 +167,7 @@ def test_what_the_gate_finds_is_underlined_while_one_types_and_mended_by_a_click
         assert tab.page.locator(".under mark").count() == 0
 
 
-def test_a_time_is_copied_as_utc_in_whatever_zone_it_is_shown(yard: Yard, open_tab: Callable[..., Tab]) -> None:
+def test_a_time_is_copied_as_utc_in_whatever_zone_it_is_shown(yard, open_tab):
     tab = open_tab()
     tab.sign_in(yard.key)
     tab.open(f"/jobs/{yard.done}?zone=Asia%2FTokyo")

@@ -1,15 +1,13 @@
 """The heat map in Chromium: a hole is seen however narrow its cell is, and each cell leads to its hour."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from tests.console.past import archive_past
-from tests.console.tab import NARROW, WIDE, Tab, calm
-from tests.console.yard import Yard, make_yard
+from tests.console.tab import NARROW, WIDE, calm
+from tests.console.yard import make_yard
 
 pytestmark = pytest.mark.browser
 
@@ -19,7 +17,7 @@ HOLE = TODAY - timedelta(days=2) + 14 * HOUR
 
 
 @pytest.fixture(scope="module")
-def yard(start_api: Callable[..., Any]) -> Yard:
+def yard(start_api):
     """Five days of sales at two o'clock, one of which is missing."""
     yard = make_yard(start_api, with_key=False)
     days = [HOLE + timedelta(days=days) for days in (-4, -3, -2, -1, 1)]
@@ -44,7 +42,7 @@ def test_a_hole_is_three_pixels_wide_at_least(yard, open_tab, look):
         assert tab.find_overflow() == []
 
 
-def test_each_cell_says_its_hour_and_leads_to_it(yard: Yard, open_tab: Callable[..., Tab]) -> None:
+def test_each_cell_says_its_hour_and_leads_to_it(yard, open_tab):
     tab = open_tab()
     # Columns move on with the hours.
     tab.page.route("**/console/live/**", lambda route: None)

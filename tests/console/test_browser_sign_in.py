@@ -1,26 +1,25 @@
 """The sign-in with an identity provider in Chromium, over two sites: the console's and the provider's."""
 
-from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Any
 
 import pytest
 
 from tests.console.tab import MILLISECONDS
-from tests.console.yard import Yard, make_yard
-from tests.standin.oidc_provider import StrictProvider, served_provider
+from tests.console.yard import make_yard
+from tests.standin.oidc_provider import served_provider
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[StrictProvider]:
+def provider():
     with served_provider() as provider:
         yield provider
 
 
 @pytest.fixture(scope="module")
-def yard(start_api: Callable[..., Any], provider: StrictProvider) -> Yard:
+def yard(start_api, provider):
     yard = make_yard(start_api, **provider.environment())
     provider.register(yard.api.url)
     return yard

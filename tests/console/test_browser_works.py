@@ -1,27 +1,25 @@
 """Sources and changes in Chromium: they fit both widths, run nothing of others, and are decided."""
 
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from model.stream_record import Wanted
-from tests.console.tab import Tab, calm
-from tests.console.works import Works, fill_sources, make_works
+from tests.console.tab import calm
+from tests.console.works import fill_sources, make_works
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def yard(start_api: Callable[..., Any]) -> Works:
+def yard(start_api):
     works = make_works(start_api)
     works.api.pubsub.create_topic("hooks")
     fill_sources(works)
     return works
 
 
-def test_chosen_dead_letters_are_planned_and_redriven(yard: Works, open_tab: Callable[..., Tab]) -> None:
+def test_chosen_dead_letters_are_planned_and_redriven(yard, open_tab):
     tab = open_tab()
     tab.sign_in(yard.key)
     tab.open("/sources/hooks")
@@ -38,7 +36,7 @@ def test_chosen_dead_letters_are_planned_and_redriven(yard: Works, open_tab: Cal
     assert len(job.request["parameters"]["message_ids"]["value"]) == 1
 
 
-def test_a_change_is_approved_on_its_page_by_the_second_person(yard: Works, open_tab: Callable[..., Tab]) -> None:
+def test_a_change_is_approved_on_its_page_by_the_second_person(yard, open_tab):
     asked = yard.ask("drain", body={"timeout_seconds": 7})
     tab = open_tab()
     with calm(tab):

@@ -1,7 +1,5 @@
 """What waits for a decision: changes and held backfills on the page of each, over a real API."""
 
-from collections.abc import Iterator
-
 import httpx
 import pytest
 
@@ -9,12 +7,11 @@ from model.job import JobState
 from model.principal import READ
 from model.stream_options import StreamKind
 from model.stream_record import Wanted
-from tests.console.works import Works
 from tests.console.yard import EVIL, open_client, sign_in, token_of
 
 
 @pytest.fixture
-def bob(works: Works) -> Iterator[httpx.Client]:
+def bob(works):
     with open_client(works) as client:
         sign_in(client, works.bob)
         yield client
@@ -50,7 +47,7 @@ def test_who_asked_is_told_that_somebody_else_has_to_approve_and_may_take_it_bac
     assert f"/jobs/{asked}/approve" not in rejected
 
 
-def test_what_can_not_be_undone_is_approved_with_its_name_alone(works: Works, bob: httpx.Client) -> None:
+def test_what_can_not_be_undone_is_approved_with_its_name_alone(works, bob):
     works.api.store.launch_stream("pipeline-doomed", StreamKind.PIPELINE, actor="key:ann")
     asked = works.ask("cancel", "pipeline-doomed")
     assert 'data-typed="pipeline-doomed"' in bob.get(f"/console/jobs/{asked}/approve").text
@@ -78,7 +75,7 @@ def test_a_large_backfill_is_approved_by_another_person_and_a_canary_goes_on(wor
     assert works.api.store.get(works.canary).state is JobState.PAUSED
 
 
-def test_a_reader_sees_which_scope_decides_and_gets_no_form(works: Works) -> None:
+def test_a_reader_sees_which_scope_decides_and_gets_no_form(works):
     asked = works.ask("drain", body={"timeout_seconds": 7})
     with open_client(works) as client:
         sign_in(client, works.api.make_key(READ, name="reader"))

@@ -1,6 +1,5 @@
 """Messages, samples, dead letters and the log in Chromium: searched, copied, saved and followed."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
@@ -8,14 +7,14 @@ import pytest
 
 from model.stream_options import StreamKind
 from tests.console.past import run_backfill
-from tests.console.tab import NARROW, Tab, calm
-from tests.console.yard import BIG, Yard
+from tests.console.tab import NARROW, calm
+from tests.console.yard import BIG
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def past(yard: Yard) -> str:
+def past(yard):
     return run_backfill(yard)
 
 
@@ -54,7 +53,7 @@ def test_a_message_is_found_opened_copied_and_replayed_with_its_own_numbers(yard
         assert (tmp_path / "sample").read_bytes() == BIG
 
 
-def test_a_search_is_stopped_and_says_how_far_it_came(yard: Yard, open_tab: Callable[..., Tab]) -> None:
+def test_a_search_is_stopped_and_says_how_far_it_came(yard, open_tab):
     tab = open_tab(NARROW)
     tab.sign_in(yard.key)
     with calm(tab):

@@ -1,7 +1,6 @@
 """An hour that strayed to another topic is named on the topic's page and beside a plan that finds nothing."""
 
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from console.elsewhere import find_elsewhere
 from tests.console.past import archive_past
-from tests.console.yard import Yard, make_yard
+from tests.console.yard import make_yard
 
 DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 HOLE = DAY.replace(hour=14)
@@ -21,7 +20,7 @@ HOUR = {"from": HOLE.isoformat(), "to": (HOLE + timedelta(hours=1)).isoformat()}
 
 
 @pytest.fixture(scope="module")
-def yard(start_api: Callable[..., Any]) -> Yard:
+def yard(start_api):
     """A deployment with an hour of sales that came in as sales-next."""
     yard = make_yard(start_api, with_key=False)
     archived = [
@@ -32,7 +31,7 @@ def yard(start_api: Callable[..., Any]) -> Yard:
 
 
 @pytest.fixture
-def browser(yard: Yard) -> Any:
+def browser(yard):
     with httpx.Client(base_url=yard.api.url) as client:
         yield client
 
@@ -60,13 +59,13 @@ def test_a_topic_s_page_names_where_the_messages_of_its_hole_may_have_gone(brows
     ]
 
 
-def test_the_other_topic_and_one_without_a_hole_name_none(browser: httpx.Client) -> None:
+def test_the_other_topic_and_one_without_a_hole_name_none(browser):
     assert elsewhere(browser.get("/console/topics/sales-next", params=HOUR).text) == []
     whole = {"from": DAY.replace(hour=12).isoformat(), "to": DAY.replace(hour=14).isoformat()}
     assert elsewhere(browser.get("/console/topics/sales", params=whole).text) == []
 
 
-def test_a_plan_that_finds_nothing_names_it_with_the_same_query(browser: httpx.Client) -> None:
+def test_a_plan_that_finds_nothing_names_it_with_the_same_query(browser):
     path = "/console/backfills/new"
     editor = browser.get(path, params={"source": "sales", **HOUR}).text
     query = unescape(re.search(r"<textarea[^>]*>(.*?)</textarea>", editor, re.DOTALL)[1])
@@ -107,7 +106,7 @@ def named(*topics: dict[str, Any], **options: Any) -> list[str]:
     return [each["topic"] for each in find_elsewhere(volumes, "orders", **options)]
 
 
-def test_the_largest_surplus_comes_first_and_what_is_replayed_already_is_left_out() -> None:
+def test_the_largest_surplus_comes_first_and_what_is_replayed_already_is_left_out():
     orders = series("orders", 9, 0, 9)
     more, most = series("more", 5, 30, 5, usual=5), series("most", 100, 300, 100, usual=100)
     assert named(orders, more, most, series("steady", 9, 9, 9)) == ["most", "more"]
@@ -116,7 +115,7 @@ def test_the_largest_surplus_comes_first_and_what_is_replayed_already_is_left_ou
     assert named(orders, *many) == ["t7", "t6", "t5", "t4", "t3"]
 
 
-def test_a_hole_is_a_gap_or_a_silence_and_never_what_nobody_has_counted() -> None:
+def test_a_hole_is_a_gap_or_a_silence_and_never_what_nobody_has_counted():
     other = series("other", 0, 30, 0, usual=0)
     assert named(series("orders", 9, 1, 9), other) == []
     assert named(series("orders", 9, 1, 9, gaps=(STARTS[1],)), other) == ["other"]

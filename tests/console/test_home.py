@@ -2,18 +2,16 @@
 
 import re
 
-import httpx
-
 from backup.compaction.kind import COMPACTION
 from console.home import path_of
 from console.visit import PagePart, RecentReads
 from model.job import JobState, new_job_id
 from reporting.kind import MERGE
 from reporting.request import MergeRequest
-from tests.console.yard import Yard, open_client, sign_in
+from tests.console.yard import open_client, sign_in
 
 
-def test_topics_have_the_volume_that_the_api_counts(yard: Yard, browser: httpx.Client) -> None:
+def test_topics_have_the_volume_that_the_api_counts(yard, browser):
     text = browser.get("/console").text
     row = text.split("<h2>Topics")[1].split("</section>")[0]
     assert 'href="/console/topics/orders"' in row
@@ -24,7 +22,7 @@ def test_topics_have_the_volume_that_the_api_counts(yard: Yard, browser: httpx.C
     assert 'class="line"' in row
 
 
-def test_what_changed_is_listed_with_who_did_it_and_a_way_there(yard: Yard, browser: httpx.Client) -> None:
+def test_what_changed_is_listed_with_who_did_it_and_a_way_there(yard, browser):
     text = browser.get("/console?zone=Asia/Tokyo").text
     changes = text.split("<h2>Changed in the last day</h2>")[1]
     assert f'<a href="/console/jobs/{yard.failed}?zone=Asia%2FTokyo">' in changes
@@ -32,7 +30,7 @@ def test_what_changed_is_listed_with_who_did_it_and_a_way_there(yard: Yard, brow
     assert "+09:00" in changes
 
 
-def test_what_waits_leads_to_a_page_that_is_there(yard: Yard, browser: httpx.Client) -> None:
+def test_what_waits_leads_to_a_page_that_is_there(yard, browser):
     text = browser.get("/console").text
     waiting = text.split("Waits for a person")[1].split("</section>")[0]
     assert f'href="/console/jobs/{yard.failed}"' in waiting
@@ -47,7 +45,7 @@ def test_what_waits_leads_to_a_page_that_is_there(yard: Yard, browser: httpx.Cli
     assert path_of("merge", "mg_1") == "/jobs/mg_1"
 
 
-def test_an_alert_of_a_source_leads_to_the_source(yard: Yard, browser: httpx.Client) -> None:
+def test_an_alert_of_a_source_leads_to_the_source(yard, browser):
     alerts = [
         {"about": "hooks push", "code": "evolution_refused", "message": "id was INT64"},
         {"about": "registry", "code": "registry_invalid", "message": "no such file"},
@@ -59,7 +57,7 @@ def test_an_alert_of_a_source_leads_to_the_source(yard: Yard, browser: httpx.Cli
     assert '<a href="/console/streams/pipeline-hooks">' in of_registry
 
 
-def test_running_jobs_of_every_kind_are_rows_of_one_table(yard: Yard, browser: httpx.Client) -> None:
+def test_running_jobs_of_every_kind_are_rows_of_one_table(yard, browser):
     store = yard.api.store
     request = {**MergeRequest().to_json(), "source": "hooks", "sources": ["hooks"], "dry_run": False}
     # Paused, so that no driver is started for them.
@@ -75,16 +73,16 @@ def test_running_jobs_of_every_kind_are_rows_of_one_table(yard: Yard, browser: h
     assert "0 of 1 tables compacted" in page
 
 
-def test_a_caller_without_the_scope_sees_why_a_part_is_not_there(yard: Yard) -> None:
+def test_a_caller_without_the_scope_sees_why_a_part_is_not_there(yard):
     with open_client(yard) as client:
         sign_in(client, yard.api.make_key("messages.read", name="messages"))
         assert "backfills.read" in client.get("/console").text
 
 
-def test_what_was_read_is_kept_for_as_long_as_it_is_good() -> None:
+def test_what_was_read_is_kept_for_as_long_as_it_is_good():
     recent, calls = RecentReads(), []
 
-    def call() -> PagePart:
+    def call():
         calls.append(1)
         return PagePart(len(calls))
 

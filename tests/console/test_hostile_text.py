@@ -1,8 +1,7 @@
 """Markup in every text that others write, as Chromium shows it: it stays text, and runs nothing."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
 from urllib.parse import quote, urlencode
 
 import pyarrow as pa
@@ -15,7 +14,6 @@ from model.archive import Attempt
 from model.fault import FaultRecord
 from model.job import JobState, new_job_id
 from tests.console.places import LAST_DAYS, find_places
-from tests.console.tab import Tab
 from tests.console.yard import Yard, make_yard
 
 pytestmark = pytest.mark.browser
@@ -27,7 +25,7 @@ TOPIC = f"evil{EVIL}"
 
 
 @pytest.fixture(scope="module")
-def yard(start_api: Callable[..., Any]) -> Yard:
+def yard(start_api):
     yard = make_yard(start_api)
     _archive_evil(yard)
     request = BackfillRequest(
@@ -78,7 +76,7 @@ def _hostile_places(yard: Yard) -> Iterator[str]:
     yield f"/{name}"
 
 
-def test_no_text_of_others_runs_or_becomes_markup(yard: Yard, open_tab: Callable[..., Tab]) -> None:
+def test_no_text_of_others_runs_or_becomes_markup(yard, open_tab):
     tab = open_tab()
     tab.sign_in(yard.key)
     shown = 0

@@ -1,7 +1,6 @@
 """The list of jobs of every kind, and the page and the actions of merges and compactions, over a real API."""
 
 import re
-from collections.abc import Callable
 from html import unescape
 from typing import Any
 
@@ -24,7 +23,7 @@ from tests.console.yard import EVIL, Yard, make_yard, open_client, sign_in, toke
 
 
 @pytest.fixture(scope="module")
-def yard(start_api: Callable[..., Any]) -> Yard:
+def yard(start_api):
     return make_yard(start_api)
 
 
@@ -56,7 +55,7 @@ def ids_of(page: httpx.Response) -> set[str]:
     return set(re.findall(r'<a href="/console/jobs/(\w+)', page.text))
 
 
-def test_the_list_has_every_kind_and_the_filters_of_its_address(yard: Yard, browser: httpx.Client) -> None:
+def test_the_list_has_every_kind_and_the_filters_of_its_address(yard, browser):
     merge, compaction = add_merge(yard), add_compaction(yard, JobState.FAILED)
     everything = ids_of(browser.get("/console/jobs"))
     assert {merge, compaction, yard.failed, yard.done, yard.running} <= everything
@@ -91,7 +90,7 @@ def test_a_page_leads_to_the_next_one_with_the_same_filters(yard, browser, monke
     assert all(each.startswith("mg_") for each in seen)
 
 
-def test_former_addresses_lead_to_those_of_jobs(yard: Yard, browser: httpx.Client) -> None:
+def test_former_addresses_lead_to_those_of_jobs(yard, browser):
     for former, now in (
         ("", "?kind=backfill"),
         ("?state=FAILED&zone=Asia/Tokyo", "?kind=backfill&state=FAILED&zone=Asia%2FTokyo"),
@@ -104,7 +103,7 @@ def test_former_addresses_lead_to_those_of_jobs(yard: Yard, browser: httpx.Clien
     assert browser.get("/console/backfills//evil.example").headers["location"] == "/console/jobs//evil.example"
 
 
-def test_a_merge_s_page_has_what_it_was_to_do_and_did_by_source(yard: Yard, browser: httpx.Client) -> None:
+def test_a_merge_s_page_has_what_it_was_to_do_and_did_by_source(yard, browser):
     text = browser.get(f"/console/jobs/{add_merge(yard, JobState.FAILED)}").text
     assert "<h1>Merge of all sources</h1>" in text
     # The id stands below, to be copied.
@@ -122,7 +121,7 @@ def test_a_merge_s_page_has_what_it_was_to_do_and_did_by_source(yard: Yard, brow
     assert EVIL not in text
 
 
-def test_a_compaction_s_page_has_a_row_for_each_table(yard: Yard, browser: httpx.Client) -> None:
+def test_a_compaction_s_page_has_a_row_for_each_table(yard, browser):
     text = browser.get(f"/console/jobs/{add_compaction(yard)}").text
     assert "<h1>Compaction of archive, staging.orders</h1>" in text
     assert "1 of 2 tables compacted" in text
@@ -151,7 +150,7 @@ def test_a_page_offers_what_the_state_allows_and_the_rest_has_no_form(yard, brow
             assert 'name="form_token"' not in page.text.split("<main")[1]
 
 
-def test_what_is_being_cancelled_already_is_not_offered_a_cancel() -> None:
+def test_what_is_being_cancelled_already_is_not_offered_a_cancel():
     assert find_verbs({"kind": "merge", "state": "CANCELLING"}) == ()
 
 
@@ -175,7 +174,7 @@ def test_a_merge_is_cancelled_and_retried_with_the_effect_in_words_before(yard, 
     assert [event.why for event in yard.api.store.list_events(job)].count("retried") == 1
 
 
-def test_an_update_s_page_shows_its_fields_and_takes_it_back(yard: Yard, browser: httpx.Client) -> None:
+def test_an_update_s_page_shows_its_fields_and_takes_it_back(yard, browser):
     store = yard.api.store
     store.launch_stream("backup", StreamKind.BACKUP, actor="key:ann")
     request = UpdateRequest(release=None, options={"slots": 8}, mapping={}, reason=f"more slots {EVIL}")
@@ -194,7 +193,7 @@ def test_an_update_s_page_shows_its_fields_and_takes_it_back(yard: Yard, browser
     assert f"/console/jobs/{update.id}/revert" not in browser.get(f"/console/jobs/{update.id}").text
 
 
-def test_a_stable_update_is_taken_back_by_another_one() -> None:
+def test_a_stable_update_is_taken_back_by_another_one():
     stable = {
         "kind": "update",
         "id": "up_1",
@@ -208,7 +207,7 @@ def test_a_stable_update_is_taken_back_by_another_one() -> None:
     assert find_verbs({**stable, "kind": "restore", "state": "RUNNING", "finished_at": None}) == ()
 
 
-def test_who_may_only_plan_steers_dry_runs_and_is_told_which_scope_others_need(yard: Yard) -> None:
+def test_who_may_only_plan_steers_dry_runs_and_is_told_which_scope_others_need(yard):
     real, dry = add_merge(yard), add_merge(yard, dry_run=True)
     with open_client(yard) as client:
         sign_in(client, yard.api.make_key(READ, PLAN, name="planner"))
@@ -219,7 +218,7 @@ def test_who_may_only_plan_steers_dry_runs_and_is_told_which_scope_others_need(y
         assert "you need the scope" not in client.get(f"/console/jobs/{dry}/cancel").text
 
 
-def test_an_open_list_is_kept_up_to_date(yard: Yard, browser: httpx.Client) -> None:
+def test_an_open_list_is_kept_up_to_date(yard, browser):
     job = add_compaction(yard)
     with browser.stream("GET", "/console/live/jobs?kind=compaction") as live:
         lines = (line for line in live.iter_lines() if line.startswith("data: "))
@@ -228,7 +227,7 @@ def test_an_open_list_is_kept_up_to_date(yard: Yard, browser: httpx.Client) -> N
         assert any(later in line for line in lines)
 
 
-def test_a_merge_that_found_nothing_says_how_to_read_rows_again(yard: Yard, browser: httpx.Client) -> None:
+def test_a_merge_that_found_nothing_says_how_to_read_rows_again(yard, browser):
     nothing, since = add_merge(yard, JobState.SUCCEEDED), "2026-01-02T00:15:00Z"
     again = add_merge(yard, JobState.SUCCEEDED, since=since)
     pages = [browser.get(f"/console/jobs/{job}").text for job in (nothing, again, add_merge(yard))]

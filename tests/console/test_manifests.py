@@ -2,9 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
 from html import unescape
-from typing import Any
 
 import httpx
 import pytest
@@ -14,7 +12,7 @@ from model.principal import READ, SCHEDULES_APPLY
 from model.stream_options import StreamKind
 from model.stream_record import StreamState
 from tests.console.test_schedules import facts
-from tests.console.yard import EVIL, Yard, make_yard, open_client, sign_in, token_of
+from tests.console.yard import EVIL, make_yard, open_client, sign_in, token_of
 
 SCHEDULE = {
     "kind": "Schedule",
@@ -37,7 +35,7 @@ TEMPLATE = {
 
 
 @pytest.fixture(scope="module")
-def yard(start_api: Callable[..., Any]) -> Yard:
+def yard(start_api):
     yard = make_yard(start_api)
     yard.api.store.launch_stream("backup", StreamKind.BACKUP, actor="key:ann")
     return yard
@@ -53,7 +51,7 @@ def hidden(page: httpx.Response, name: str) -> str:
     return unescape(found[1])
 
 
-def test_a_manifest_is_planned_then_applied_and_changed_from_its_page(yard: Yard, browser: httpx.Client) -> None:
+def test_a_manifest_is_planned_then_applied_and_changed_from_its_page(yard, browser):
     path = "/console/manifests:apply"
     text = json.dumps(SCHEDULE, indent=1)
     planned = send(browser, path, do="plan", document=text)
@@ -91,7 +89,7 @@ def test_a_manifest_is_planned_then_applied_and_changed_from_its_page(yard: Yard
     assert "<code>/cron</code> &#34;15 0 1 1 *&#34; &rarr; &#34;30 0 1 1 *&#34;" in history
 
 
-def test_several_manifests_of_one_text_are_planned_and_applied_together(yard: Yard, browser: httpx.Client) -> None:
+def test_several_manifests_of_one_text_are_planned_and_applied_together(yard, browser):
     path = "/console/manifests:apply"
     both = [{**SCHEDULE, "name": "first"}, {**SCHEDULE, "name": "second"}]
     wrong = json.dumps([*both, {**SCHEDULE, "name": "nightly-merge"}])
@@ -114,13 +112,13 @@ def test_several_manifests_of_one_text_are_planned_and_applied_together(yard: Ya
         ("", "The text contains no manifest."),
     ],
 )
-def test_every_fault_of_a_text_is_said_and_the_text_stays(browser: httpx.Client, document: str, said: str) -> None:
+def test_every_fault_of_a_text_is_said_and_the_text_stays(browser, document, said):
     for do in ("plan", "perform"):
         page = send(browser, "/console/manifests:apply", do=do, document=document)
         assert (said in page.text, f"\n{document}</textarea>" in page.text) == (True, True), page.text[-3000:]
 
 
-def test_a_removal_says_what_it_does_asks_for_the_name_and_is_bound_to_its_page(yard, browser) -> None:
+def test_a_removal_says_what_it_does_asks_for_the_name_and_is_bound_to_its_page(yard, browser):
     with yard.api.client(yard.key) as client:
         client.post("/manifests:apply", content=json.dumps({**SCHEDULE, "name": "gone"})).raise_for_status()
     path = "/console/manifests/gone/remove"
@@ -137,7 +135,7 @@ def test_a_removal_says_what_it_does_asks_for_the_name_and_is_bound_to_its_page(
     assert browser.get("/console/manifests/gone").status_code == 404
 
 
-def test_a_template_is_launched_from_a_form_of_its_parameters(yard: Yard, browser: httpx.Client) -> None:
+def test_a_template_is_launched_from_a_form_of_its_parameters(yard, browser):
     registry = b"sources:\n  hooks: {topic: hooks, schema: inferred, key: [id]}\n"
     (yard.api.home / "registry").mkdir(exist_ok=True)
     (yard.api.home / "registry" / "sources.yaml").write_bytes(registry)
@@ -165,7 +163,7 @@ def test_a_template_is_launched_from_a_form_of_its_parameters(yard: Yard, browse
     assert (made.kind, made.request["source"], made.request["dry_run"]) == ("merge", "hooks", True)
 
 
-def test_the_backfills_that_a_template_launched_are_on_its_page(yard: Yard, browser: httpx.Client) -> None:
+def test_the_backfills_that_a_template_launched_are_on_its_page(yard, browser):
     request = {"source_topic": "orders", "from": "2026-01-01", "to": "2026-01-02", "topic": "other"}
     template = {"kind": "Template", "name": "hole", "launch": {"kind": "backfill", "request": request}}
     with yard.api.client(yard.key) as client:
@@ -178,7 +176,7 @@ def test_the_backfills_that_a_template_launched_are_on_its_page(yard: Yard, brow
     assert "/console/manifests/hole" in browser.get("/console/manifests").text
 
 
-def test_the_update_that_a_rollout_began_is_on_its_page(yard: Yard, browser: httpx.Client) -> None:
+def test_the_update_that_a_rollout_began_is_on_its_page(yard, browser):
     yard.api.store.take_streams("agent", limit=1, lease_seconds=600)
     yard.api.store.report_stream("backup", "agent", StreamState.RUNNING, instance_id="in_1")
     changes = {"from": {}, "to": {"options": {"slots": 4}}, "strategy": "restart", "validate": {"min_messages": 0}}
@@ -189,7 +187,7 @@ def test_the_update_that_a_rollout_began_is_on_its_page(yard: Yard, browser: htt
     assert f"/console/jobs/{update['id']}" in browser.get("/console/manifests/faster").text
 
 
-def test_what_is_no_template_is_not_launched(yard: Yard, browser: httpx.Client) -> None:
+def test_what_is_no_template_is_not_launched(yard, browser):
     with yard.api.client(yard.key) as client:
         client.post("/manifests:apply", content=json.dumps({**SCHEDULE, "name": "other"})).raise_for_status()
     page = browser.get("/console/manifests/other/launch")
@@ -197,7 +195,7 @@ def test_what_is_no_template_is_not_launched(yard: Yard, browser: httpx.Client) 
     assert 'name="form_token"' not in page.text.split("<main")[1]
 
 
-def test_who_may_only_look_is_told_which_scope_a_change_needs(yard: Yard) -> None:
+def test_who_may_only_look_is_told_which_scope_a_change_needs(yard):
     with yard.api.client(yard.key) as client:
         client.post("/manifests:apply", content=json.dumps({**SCHEDULE, "name": "seen"})).raise_for_status()
     with open_client(yard) as client:
@@ -207,7 +205,7 @@ def test_who_may_only_look_is_told_which_scope_a_change_needs(yard: Yard) -> Non
         assert "/console/manifests/seen/remove" not in page
 
 
-def test_a_fault_of_an_uploaded_file_is_said_above_the_list(start_api: Callable[..., Any], tmp_path: Any) -> None:
+def test_a_fault_of_an_uploaded_file_is_said_above_the_list(start_api, tmp_path):
     (tmp_path / "broken.yaml").write_text("kind: Schedule\nname: broken\ncrom: 1\n")
     yard = make_yard(start_api, REFEED_MANIFESTS=str(tmp_path))
     with open_client(yard) as client:

@@ -10,10 +10,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import httpx
 import pyarrow as pa
@@ -52,7 +50,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.fixture(scope="module")
-def yard(start_api: Callable[..., Any]) -> Yard:
+def yard(start_api):
     """A deployment as large as the goals say, filled through its own store and writer."""
     yard = make_yard(start_api)
     _fill_volumes(yard)
@@ -101,12 +99,12 @@ def _fill_volumes(yard: Yard) -> None:
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+def calls(monkeypatch):
     """Which calls the console makes of the API."""
-    found: Counter[str] = Counter()
+    found = Counter()
     request = RefeedApi.request
 
-    def counted(self: RefeedApi, method: str, path: str, **arguments: Any) -> httpx.Response:
+    def counted(self, method, path, **arguments):
         found[path] += 1
         return request(self, method, path, **arguments)
 
@@ -115,7 +113,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 @pytest.fixture
-def browser(yard: Yard) -> Iterator[httpx.Client]:
+def browser(yard):
     with httpx.Client(base_url=yard.url, timeout=60, verify=False, cookies=[]) as client:
         client.headers["Cookie"] = f"refeed_session={open_session(yard)}"
         yield client
@@ -126,14 +124,14 @@ def open_session(yard: Yard) -> str:
         return str(api.open_session()["token"])
 
 
-def test_the_first_page_after_a_start_reads_the_ends_of_all_files_too(browser: httpx.Client) -> None:
+def test_the_first_page_after_a_start_reads_the_ends_of_all_files_too(browser):
     began = time.process_time()
     assert browser.get(str(browser.base_url).rstrip("/")).status_code == 200
     assert time.process_time() - began <= FIRST_SECONDS
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_of_a_large_deployment_is_ready_soon(browser: httpx.Client, calls: Counter[str], page: str) -> None:
+def test_a_page_of_a_large_deployment_is_ready_soon(browser, calls, page):
     began = time.process_time()
     answer = browser.get(f"{browser.base_url}".rstrip("/") + page)
     spent = time.process_time() - began
@@ -161,7 +159,7 @@ def test_a_refresh_makes_few_calls_and_sends_nothing_where_nothing_has_changed(y
 
 # A measurement; that each page's work is bounded is counted above.
 @pytest.mark.soak
-def test_fifty_open_consoles_take_a_small_share_of_a_core(yard: Yard) -> None:
+def test_fifty_open_consoles_take_a_small_share_of_a_core(yard):
     address = re.fullmatch(r"http://([\d.]+):(\d+)/console", yard.url)
     assert address is not None
     host, port = address.groups()

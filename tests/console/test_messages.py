@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from types import SimpleNamespace
@@ -35,7 +34,7 @@ RANGE = {
 
 
 @pytest.fixture(scope="module")
-def yard(start_api: Callable[..., Any]) -> Yard:
+def yard(start_api):
     yard = make_yard(start_api)
     _archive(yard, "kinds", ["101", "102", "103"], [NUMBERS, BINARY, LARGE])
     return yard
@@ -65,7 +64,7 @@ def address(yard: Yard, message_id: str, part: str = "") -> str:
     return f"/console/topics/kinds/message{part}?{urlencode({'id': message_id, 'at': found['ingest_time']})}"
 
 
-def test_a_message_is_shown_whole_with_its_own_numbers(yard: Yard, browser: httpx.Client) -> None:
+def test_a_message_is_shown_whole_with_its_own_numbers(yard, browser):
     text = browser.get(address(yard, "101")).text
     shown = [unescape(each) for each in re.findall(r"<pre[^>]*>(.*?)</pre>", text, re.DOTALL)]
     assert shown[0] == '{\n  "id": 9007199254740993,\n  "price": 1.10,\n  "big": 1e400\n}'
@@ -74,7 +73,7 @@ def test_a_message_is_shown_whole_with_its_own_numbers(yard: Yard, browser: http
     assert EVIL not in text
 
 
-def test_a_download_is_the_archive_s_bytes(yard: Yard, browser: httpx.Client) -> None:
+def test_a_download_is_the_archive_s_bytes(yard, browser):
     for message_id, payload in (("101", NUMBERS), ("102", BINARY)):
         answer = browser.get(address(yard, message_id, "/data"))
         assert answer.content == payload
@@ -82,7 +81,7 @@ def test_a_download_is_the_archive_s_bytes(yard: Yard, browser: httpx.Client) ->
         assert answer.headers["content-type"] == "application/octet-stream"
 
 
-def test_ten_megabytes_are_metadata_and_a_download(yard: Yard, browser: httpx.Client) -> None:
+def test_ten_megabytes_are_metadata_and_a_download(yard, browser):
     browser.timeout = 60
     page = browser.get(address(yard, "103"))
     assert len(page.content) < 20_000
@@ -91,7 +90,7 @@ def test_ten_megabytes_are_metadata_and_a_download(yard: Yard, browser: httpx.Cl
     assert browser.get(address(yard, "103", "/data")).content == LARGE
 
 
-def test_only_this_one_is_what_the_plan_of_its_query_has(yard: Yard, browser: httpx.Client) -> None:
+def test_only_this_one_is_what_the_plan_of_its_query_has(yard, browser):
     text = browser.get(address(yard, "101")).text
     path = unescape(re.search(r'href="(/console/backfills/new[^"]+)"', text)[1])
     form = browser.get(path).text
@@ -105,7 +104,7 @@ def test_only_this_one_is_what_the_plan_of_its_query_has(yard: Yard, browser: ht
     assert base64.b64decode(saved) == NUMBERS
 
 
-def test_a_brushed_hour_is_replayed_and_nothing_beside_it(yard: Yard, browser: httpx.Client) -> None:
+def test_a_brushed_hour_is_replayed_and_nothing_beside_it(yard, browser):
     with yard.api.client(yard.key) as client:
         ((found, *_),) = (client.get("/messages", params={"topic": "kinds", **RANGE}).json()["messages"],)
     ingested = datetime.fromisoformat(found["ingest_time"])
@@ -121,7 +120,7 @@ def test_a_brushed_hour_is_replayed_and_nothing_beside_it(yard: Yard, browser: h
         )
 
 
-def test_a_change_of_the_query_is_shown_line_by_line(yard: Yard, browser: httpx.Client) -> None:
+def test_a_change_of_the_query_is_shown_line_by_line(yard, browser):
     page = browser.get("/console/backfills/new")
     query = (
         "SELECT CAST(REPLACE(SAFE_CONVERT_BYTES_TO_STRING(data), '1.10', '2.20') AS BYTES) AS data, attributes, "
@@ -138,7 +137,7 @@ def test_a_change_of_the_query_is_shown_line_by_line(yard: Yard, browser: httpx.
     assert "is not NAME:TYPE:VALUE" in wrong
 
 
-def test_a_brush_writes_times_of_the_page_s_zone(browser: httpx.Client) -> None:
+def test_a_brush_writes_times_of_the_page_s_zone(browser):
     text = browser.get("/console/topics/orders?step=hour&zone=Asia/Kolkata").text
     starts = re.findall(r'data-start="([^"]+)"', text)
     assert len(starts) == 24
@@ -146,7 +145,7 @@ def test_a_brush_writes_times_of_the_page_s_zone(browser: httpx.Client) -> None:
     assert 'name="from" value="' + starts[0] in text
 
 
-def test_tables_and_recipes_stand_beside_the_editor(browser: httpx.Client) -> None:
+def test_tables_and_recipes_stand_beside_the_editor(browser):
     text = browser.get("/console/backfills/new?topic=replay").text
     assert "<code>backup.messages</code>" in text.split('id="tables"')[1]
     assert "<code>ordering_key</code>" in text
@@ -169,9 +168,9 @@ def scan(browser: httpx.Client, address: str) -> list[tuple[str, dict[str, Any]]
     return events
 
 
-def test_a_search_ends_at_a_page_and_reads_on_where_it_ended(yard: Yard, browser: httpx.Client) -> None:
+def test_a_search_ends_at_a_page_and_reads_on_where_it_ended(yard, browser):
     _archive(yard, "many", [f"m{n}" for n in range(60)], [b"1"] * 60)
-    address: str | None = f"/console/scan/many?{urlencode(RANGE)}"
+    address = f"/console/scan/many?{urlencode(RANGE)}"
     seen, rounds = [], 0
     while address is not None:
         events = scan(browser, address)
@@ -181,18 +180,18 @@ def test_a_search_ends_at_a_page_and_reads_on_where_it_ended(yard: Yard, browser
     assert (sorted(seen), rounds) == (sorted(f"m{n}" for n in range(60)), 2)
 
 
-def test_a_search_that_nobody_follows_any_more_reads_nothing_more() -> None:
-    async def follow() -> int:
+def test_a_search_that_nobody_follows_any_more_reads_nothing_more():
+    async def follow():
         calls = 0
 
-        async def search(_: str, **__: Any) -> dict[str, Any]:
+        async def search(_, **__):
             nonlocal calls
             calls += 1
             return {"messages": [], "next_page_token": None}
 
         params = {"from": "2026-01-01T00:00:00Z", "to": "2026-02-01T00:00:00Z"}
         api = SimpleNamespace(search_messages=search)
-        visit: Any = SimpleNamespace(params=params, zone=ZoneInfo("UTC"), api=api)
+        visit = SimpleNamespace(params=params, zone=ZoneInfo("UTC"), api=api)
         events = scan_messages(visit, "orders", *find_scan_range(visit), is_stopping=lambda: False)
         seen = [await anext(events) for _ in range(4)]
         await events.aclose()
@@ -203,7 +202,7 @@ def test_a_search_that_nobody_follows_any_more_reads_nothing_more() -> None:
 
 
 @pytest.mark.usefixtures("own_spares")
-def test_a_search_that_is_stopped_ends_the_query_under_way(browser: httpx.Client) -> None:
+def test_a_search_that_is_stopped_ends_the_query_under_way(browser):
     address = f"/console/scan/orders?{urlencode(RANGE)}"
     # It takes the process that was there before, which is no child of this one.
     scan(browser, address)
@@ -216,7 +215,7 @@ def test_a_search_that_is_stopped_ends_the_query_under_way(browser: httpx.Client
         wait_until(lambda: not query & find_query_processes(), "the query ends when nobody follows the search")
 
 
-def test_a_search_says_what_it_has_read_and_ends(browser: httpx.Client) -> None:
+def test_a_search_says_what_it_has_read_and_ends(browser):
     events = scan(browser, f"/console/scan/orders?{urlencode({**RANGE, 'text': '9007199254740993'})}")
     assert [name for name, _ in events][:2] == ["progress", "found"]
     assert "Reading" in events[0][1]["html"]
@@ -229,7 +228,7 @@ def test_a_search_says_what_it_has_read_and_ends(browser: httpx.Client) -> None:
     assert len(BIG) < 1024
 
 
-def test_samples_of_a_plan_are_hidden_without_the_scope(yard: Yard) -> None:
+def test_samples_of_a_plan_are_hidden_without_the_scope(yard):
     with open_client(yard) as client:
         sign_in(client, yard.api.make_key("backfills.read", "backfills.plan", "backfills.run", name="planner"))
         page = client.get("/console/backfills/new", params={"source": "orders", "topic": "replay", **RANGE})
@@ -241,7 +240,7 @@ def test_samples_of_a_plan_are_hidden_without_the_scope(yard: Yard) -> None:
     assert "9007199254740993" not in planned
 
 
-def test_a_search_that_is_refused_says_so_and_reads_on_for_nobody(yard: Yard) -> None:
+def test_a_search_that_is_refused_says_so_and_reads_on_for_nobody(yard):
     with open_client(yard) as client:
         sign_in(client, yard.api.make_key("backfills.read", name="blind"))
         text = client.get(f"/console/scan/orders?{urlencode(RANGE)}").text
@@ -251,19 +250,19 @@ def test_a_search_that_is_refused_says_so_and_reads_on_for_nobody(yard: Yard) ->
 
 
 @pytest.mark.parametrize("text", ["{", "[1,]", "NaN", '"a" "b"', "01", ""])
-def test_what_is_no_json_is_not_laid_out(text: str) -> None:
+def test_what_is_no_json_is_not_laid_out(text):
     assert lay_out_json(text) is None
 
 
-def test_laying_out_keeps_every_value_s_own_text() -> None:
+def test_laying_out_keeps_every_value_s_own_text():
     text = r'{"a\"{,":[-0,1E400,"\u00e9\\"],"a\"{,":{"":[]}}'
     found = lay_out_json(text)
     assert found is not None
     assert "".join(line.strip() for line in found.splitlines()).replace(": ", ":") == text
 
 
-def test_payloads_that_differ_in_blanks_alone_differ() -> None:
-    def side(data: str, **attributes: str | None) -> dict[str, Any]:
+def test_payloads_that_differ_in_blanks_alone_differ():
+    def side(data, **attributes):
         return {"data": data, "encoding": "text", "is_cut": False, "attributes": attributes}
 
     found = compare_sides(side('{"a":1}', k="v"), side('{"a": 1}', k="v", added="x"))

@@ -1,17 +1,14 @@
 """Pages replace nothing that a link says, offer only what is possible, and are 404 of what does not exist."""
 
-from collections.abc import Iterator
-
 import httpx
 import pytest
 
 from backfill.run.progress import Progress
 from model.job import JobState, new_job_id
-from tests.console.yard import Yard
 
 
 @pytest.fixture
-def browser(yard: Yard) -> Iterator[httpx.Client]:
+def browser(yard):
     with httpx.Client(base_url=f"{yard.api.url}/console", follow_redirects=True) as client:
         page = client.get("/sign-in").text
         token = page.partition('name="form_token" value="')[2].partition('"')[0]
@@ -53,7 +50,7 @@ def test_a_range_that_is_none_is_refused_and_stays_as_it_was_written(browser, qu
         "/scan/orders?from=2026-01-02&to=2026-01-01",
     ],
 )
-def test_what_a_link_says_is_refused_where_it_is_none_of_the_choices(browser: httpx.Client, path: str) -> None:
+def test_what_a_link_says_is_refused_where_it_is_none_of_the_choices(browser, path):
     headers = {"Sec-Fetch-Site": "same-origin"}
     answer = browser.get(path, headers=headers)
     assert (answer.status_code, 'class="problem"' in answer.text) == (422, True), answer.text[-2000:]
@@ -82,7 +79,7 @@ def test_what_a_link_says_is_refused_where_it_is_none_of_the_choices(browser: ht
         "/nowhere",
     ],
 )
-def test_a_page_of_what_does_not_exist_is_404_without_buttons(browser: httpx.Client, path: str) -> None:
+def test_a_page_of_what_does_not_exist_is_404_without_buttons(browser, path):
     page = browser.get(path.replace("{job}", new_job_id("bf")))
     assert (page.status_code, "<button" in page.text, 'class="button' in page.text) == (404, False, False), (
         page.text

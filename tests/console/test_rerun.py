@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any
@@ -31,7 +30,7 @@ OF_THE_FORM = {
 
 
 @pytest.fixture(scope="module")
-def yard(start_api: Callable[..., Any]) -> Yard:
+def yard(start_api):
     return make_yard(start_api)
 
 
@@ -52,7 +51,7 @@ def ended(yard: Yard, client: httpx.Client, **request: Any) -> str:
     return job
 
 
-def test_a_backfill_runs_again_with_everything_that_was_asked_for(yard: Yard, browser: httpx.Client) -> None:
+def test_a_backfill_runs_again_with_everything_that_was_asked_for(yard, browser):
     query = "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONTIME >= @from AND n = @n"
     query = query.replace("n = @n", "_PARTITIONTIME < @to AND message_id != @n")
     wanted = {
@@ -84,7 +83,7 @@ def test_a_backfill_runs_again_with_everything_that_was_asked_for(yard: Yard, br
         assert {name: found[name] for name in wanted} == wanted
 
 
-def test_the_range_of_a_topic_is_filled_in_and_another_one_is_planned(yard: Yard, browser: httpx.Client) -> None:
+def test_the_range_of_a_topic_is_filled_in_and_another_one_is_planned(yard, browser):
     hour = timedelta(hours=1)
     end = datetime.now(UTC)
     with yard.api.client(yard.key) as client:
@@ -110,7 +109,7 @@ def test_the_range_of_a_topic_is_filled_in_and_another_one_is_planned(yard: Yard
     assert made.status_code == 303, made.text[-3000:]
 
 
-def test_the_address_of_a_range_s_plan_opens_the_range_and_launches_it(yard: Yard, browser: httpx.Client) -> None:
+def test_the_address_of_a_range_s_plan_opens_the_range_and_launches_it(yard, browser):
     path = "/console/backfills/new"
     begun = {**form_of(browser.get(path)), "source": "orders", "from": "2h", "to": "90m", "topic": "replay"}
     begun["options"] = "allow_empty: true"
@@ -123,7 +122,7 @@ def test_the_address_of_a_range_s_plan_opens_the_range_and_launches_it(yard: Yar
     assert made.status_code == 303, made.text[-3000:]
 
 
-def test_a_plan_of_a_query_has_nothing_of_the_range_before_it(yard: Yard, browser: httpx.Client) -> None:
+def test_a_plan_of_a_query_has_nothing_of_the_range_before_it(yard, browser):
     start = datetime.now(UTC) - timedelta(hours=1)
     with yard.api.client(yard.key) as client:
         request = {"source_topic": "orders", "from": start.isoformat(), "to": "0s", "where": "message_id = 'm1'"}
@@ -138,7 +137,7 @@ def test_a_plan_of_a_query_has_nothing_of_the_range_before_it(yard: Yard, browse
     assert {form[name] for name in ("source", "from", "to", "where")} == {""}
 
 
-def test_more_options_that_are_none_are_refused_in_words(yard: Yard, browser: httpx.Client) -> None:
+def test_more_options_that_are_none_are_refused_in_words(yard, browser):
     page = browser.get("/console/backfills/new?source=orders")
     form = {**form_of(page), "topic": "replay", "from": "2h", "query": "", "do": "plan"}
     for options, said in (
@@ -149,7 +148,7 @@ def test_more_options_that_are_none_are_refused_in_words(yard: Yard, browser: ht
         assert said in browser.post("/console/backfills/new", data={**form, "options": options}).text, options
 
 
-def test_a_range_is_read_back_as_it_was_written() -> None:
+def test_a_range_is_read_back_as_it_was_written():
     query = write_range_query("backup.messages", "orders", START, END, attributes={"a": "b", "c": "d"})
     found = read_range(query)
     assert (found["source"], found["source_attributes"], found["where"]) == ("orders", "a=b, c=d", "")
@@ -167,16 +166,16 @@ def test_a_range_is_read_back_as_it_was_written() -> None:
         "SELECT 1",
     ],
 )
-def test_a_query_that_says_more_than_the_fields_stays_a_query(query: str) -> None:
+def test_a_query_that_says_more_than_the_fields_stays_a_query(query):
     assert read_range(query) == {}
 
 
-def test_the_form_has_every_field_of_a_request() -> None:
+def test_the_form_has_every_field_of_a_request():
     assert {each.name for each in declared_fields(BackfillRequest)} == {*OPTIONS, *OF_THE_FORM}
     assert read_yaml(json.dumps(dict.fromkeys(OPTIONS))).value == dict.fromkeys(OPTIONS)
 
 
-def test_a_merge_runs_again_with_changes_once_a_form(yard: Yard, browser: httpx.Client) -> None:
+def test_a_merge_runs_again_with_changes_once_a_form(yard, browser):
     sources = b"sources:\n  hooks: {topic: hooks, schema: inferred, key: [id]}\n"
     Registry(str(yard.api.home / "registry")).publish({"sources.yaml": sources})
     since = "2026-01-02T00:15:00Z"
@@ -208,7 +207,7 @@ def test_a_merge_runs_again_with_changes_once_a_form(yard: Yard, browser: httpx.
     assert (made.request["since"], made.request["dry_run"]) == (None, False)
 
 
-def test_a_compaction_runs_again_with_other_tables(yard: Yard, browser: httpx.Client) -> None:
+def test_a_compaction_runs_again_with_other_tables(yard, browser):
     job = add_compaction(yard, JobState.SUCCEEDED)
     page = browser.get(f"/console/jobs/{job}/rerun")
     before = " ".join(yard.api.store.get(job).request["tables"])

@@ -1,9 +1,7 @@
 """Schedules over a real API: their list, the page of one, and what people do with it."""
 
 import re
-from collections.abc import Callable
 from html import unescape
-from typing import Any
 
 import httpx
 import pytest
@@ -13,18 +11,18 @@ from model.manifest_record import RunState
 from model.principal import READ, STREAMS_READ
 from model.stream_options import StreamKind
 from tests.console.places import apply_schedule
-from tests.console.yard import EVIL, Yard, make_yard, open_client, sign_in, token_of
+from tests.console.yard import EVIL, make_yard, open_client, sign_in, token_of
 
 
 @pytest.fixture(scope="module")
-def yard(start_api: Callable[..., Any]) -> Yard:
+def yard(start_api):
     yard = make_yard(start_api)
     yard.api.store.launch_stream("backup", StreamKind.BACKUP, actor="key:ann")
     return yard
 
 
 @pytest.fixture
-def schedule(yard: Yard) -> str:
+def schedule(yard):
     """A schedule of snapshots, which no driver and here no agent carries out, and none is due soon."""
     return apply_schedule(yard)
 
@@ -103,7 +101,7 @@ def test_a_run_leads_to_its_job_and_says_why_it_failed(yard, browser, schedule):
     assert "No. &lt;img" in browser.get(f"/console/schedules/{schedule}").text
 
 
-def test_a_reader_sees_schedules_and_is_told_which_scope_changes_them(yard: Yard, schedule: str) -> None:
+def test_a_reader_sees_schedules_and_is_told_which_scope_changes_them(yard, schedule):
     with open_client(yard) as client:
         sign_in(client, yard.api.make_key(READ, STREAMS_READ, name="reader"))
         text = client.get(f"/console/schedules/{schedule}").text
@@ -113,7 +111,7 @@ def test_a_reader_sees_schedules_and_is_told_which_scope_changes_them(yard: Yard
     assert (answer.status_code, "schedules.apply" in answer.text) == (403, True)
 
 
-def test_a_job_s_page_leads_to_the_schedule_that_made_it(yard: Yard, browser: httpx.Client) -> None:
+def test_a_job_s_page_leads_to_the_schedule_that_made_it(yard, browser):
     made = yard.api.store.insert(
         "cp_01K0ABCDEFGHJKMNPQRSTVWXYZ",
         "compaction",
@@ -125,7 +123,7 @@ def test_a_job_s_page_leads_to_the_schedule_that_made_it(yard: Yard, browser: ht
     assert unescape(link[1]) == "/console/schedules/a%20b"
 
 
-def test_without_schedules_the_list_says_so(start_api: Callable[..., Any]) -> None:
+def test_without_schedules_the_list_says_so(start_api):
     yard = make_yard(start_api, REFEED_MERGE_AT="off")
     with open_client(yard) as client:
         sign_in(client, yard.key)

@@ -1,9 +1,7 @@
 """The console's sign-in with an identity provider, without a browser's engine."""
 
 import re
-from collections.abc import Callable, Iterator
 from html import unescape
-from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx
@@ -17,26 +15,26 @@ SIGNED_OUT = "event: signed-out\ndata: {}\n\n"
 
 
 @pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any], served: StrictProvider) -> Any:
+def api(start_api, served):
     api = start_api(**served.environment(), REFEED_RATE_LIMIT_PER_MINUTE="0")
     served.register(api.url)
     return api
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[StrictProvider]:
+def served():
     with served_provider() as provider:
         yield provider
 
 
 @pytest.fixture
-def provider(served: StrictProvider) -> StrictProvider:
+def provider(served):
     served.reset()
     return served
 
 
 @pytest.fixture
-def browser(api: Any, provider: StrictProvider) -> Iterator[httpx.Client]:
+def browser(api, provider):
     assert provider.refused == []
     with httpx.Client(base_url=api.url, timeout=SECONDS) as client:
         yield client
@@ -85,7 +83,7 @@ def test_the_attempt_is_a_cookie_of_the_sign_in_alone_and_goes_with_its_use(brow
     assert (gone.startswith("refeed_sign_in_"), "Max-Age=0" in gone) == (True, True)
 
 
-def test_abandoned_attempts_do_not_pile_up_in_the_browser(browser: httpx.Client) -> None:
+def test_abandoned_attempts_do_not_pile_up_in_the_browser(browser):
     for _ in range(8):
         start(browser)
     assert len([name for name in browser.cookies if name.startswith("refeed_sign_in_")]) == 4
@@ -140,7 +138,7 @@ def test_a_path_that_somebody_put_into_the_cookie_is_judged_again(browser, provi
         assert answer.headers.get("location", "/console") == "/console"
 
 
-def test_what_the_provider_says_is_shown_and_is_no_markup(browser: httpx.Client, provider: StrictProvider) -> None:
+def test_what_the_provider_says_is_shown_and_is_no_markup(browser, provider):
     answer = browser.get(approve(provider, start(browser), "decline"))
     assert answer.status_code == 403
     assert "access_denied: Ann declined. &lt;b&gt;Really&lt;/b&gt;" in answer.text
@@ -148,18 +146,18 @@ def test_what_the_provider_says_is_shown_and_is_no_markup(browser: httpx.Client,
     assert "Tokyo" in answer.text
 
 
-def test_another_person_s_words_are_not_shown_without_a_sign_in_of_this_browser(browser: httpx.Client) -> None:
+def test_another_person_s_words_are_not_shown_without_a_sign_in_of_this_browser(browser):
     said = {"error": "x", "error_description": "Call 555 0100 to unlock", "state": "s" * 43}
     answer = browser.get("/console/sign-in/callback", params=said)
     assert (answer.status_code, "Call 555" in answer.text) == (403, False)
 
 
-def test_a_page_of_another_site_starts_no_sign_in(browser: httpx.Client) -> None:
+def test_a_page_of_another_site_starts_no_sign_in(browser):
     answer = browser.get("/console/sign-in/provider", headers={"Sec-Fetch-Site": "cross-site"})
     assert (answer.status_code, "refeed_sign_in" in answer.headers["set-cookie"]) == (403, False)
 
 
-def test_a_scope_that_the_token_lacks_is_named(browser: httpx.Client, provider: StrictProvider) -> None:
+def test_a_scope_that_the_token_lacks_is_named(browser, provider):
     provider.scope = "backfills.read"
     sign_in(browser, provider)
     page = browser.get("/console/topics/orders?show=messages").text
@@ -178,7 +176,7 @@ def test_a_token_that_has_ended_leads_to_the_sign_in_and_ends_live_pages(browser
     assert browser.get(ASKED).headers["location"].startswith("/console/sign-in?return=%2Fconsole%2Fstreams")
 
 
-def test_a_sign_out_ends_both_sessions(browser: httpx.Client, provider: StrictProvider) -> None:
+def test_a_sign_out_ends_both_sessions(browser, provider):
     sign_in(browser, provider)
     token = re.search(r'name="form_token" value="([0-9a-f]{64})"', browser.get("/console").text)
     assert token is not None

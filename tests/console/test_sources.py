@@ -1,21 +1,19 @@
 """Sources over a real API: what goes from topic to reporting, and dead letters that are sent again."""
 
 import re
-from collections.abc import Callable
 from html import unescape
-from typing import Any
 
 import httpx
 import pytest
 from markupsafe import escape
 
 from model.principal import READ
-from tests.console.works import Works, fill_sources, make_works
+from tests.console.works import fill_sources, make_works
 from tests.console.yard import BIG, EVIL, open_client, sign_in, token_of
 
 
 @pytest.fixture(scope="module")
-def works(start_api: Callable[..., Any]) -> Works:
+def works(start_api):
     works = make_works(start_api)
     works.api.pubsub.create_topic("hooks")
     fill_sources(works)
@@ -32,7 +30,7 @@ def words_of(html: str) -> str:
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
 
 
-def test_the_list_has_each_source_s_counts_and_says_what_nobody_knows(ann: httpx.Client) -> None:
+def test_the_list_has_each_source_s_counts_and_says_what_nobody_knows(ann):
     page = ann.get("/console/sources")
     hooks, odd, quiet = (words_of(card_of(page, name)) for name in ("hooks", "odd", "quiet"))
     for wanted in (
@@ -51,7 +49,7 @@ def test_the_list_has_each_source_s_counts_and_says_what_nobody_knows(ann: httpx
     assert "hooks" not in ann.get("/console/sources", params={"text": "QUI"}).text.partition("<main")[2]
 
 
-def test_one_source_has_its_findings_versions_letters_and_nights_escaped(ann: httpx.Client) -> None:
+def test_one_source_has_its_findings_versions_letters_and_nights_escaped(ann):
     page = ann.get("/console/sources/hooks", params={"type": "push"})
     assert page.status_code == 200
     assert EVIL not in page.text
@@ -71,7 +69,7 @@ def test_one_source_has_its_findings_versions_letters_and_nights_escaped(ann: ht
     assert "source_not_found" in ann.get("/console/sources/nothing").text
 
 
-def test_all_of_a_reason_are_redriven_as_planned_once_the_topic_is_typed(works: Works, ann: httpx.Client) -> None:
+def test_all_of_a_reason_are_redriven_as_planned_once_the_topic_is_typed(works, ann):
     page = ann.get("/console/sources/hooks")
     path = unescape(re.search(r'href="(/console/sources/hooks/redrive\?code=wrong_type[^"]+)"', page.text)[1])
     asked = ann.get(path)
@@ -94,7 +92,7 @@ def test_all_of_a_reason_are_redriven_as_planned_once_the_topic_is_typed(works: 
     assert job.request["description"] == "Dead letters of hooks."
 
 
-def test_some_are_chosen_by_their_ids_and_none_is_never_all(ann: httpx.Client) -> None:
+def test_some_are_chosen_by_their_ids_and_none_is_never_all(ann):
     page = ann.get("/console/sources/hooks")
     link = r'href="(/console/sources/hooks/dead-letters\?code=wrong_type[^"]+)"'
     listed = ann.get(unescape(re.search(link, page.text)[1]))
@@ -109,13 +107,13 @@ def test_some_are_chosen_by_their_ids_and_none_is_never_all(ann: httpx.Client) -
     assert (none.status_code, "No dead letter was chosen." in none.text) == (422, True)
 
 
-def test_a_redrive_of_nothing_has_no_button(ann: httpx.Client) -> None:
+def test_a_redrive_of_nothing_has_no_button(ann):
     page = ann.get("/console/sources/hooks/redrive", params={"chosen": "yes", "id-1": "gone"})
     assert (page.status_code, "there is nothing to send" in words_of(page.text)) == (200, True), page.text[-3000:]
     assert 'name="do"' not in page.text
 
 
-def test_payloads_are_previewed_downloaded_and_hidden_without_the_scope(works: Works, ann: httpx.Client) -> None:
+def test_payloads_are_previewed_downloaded_and_hidden_without_the_scope(works, ann):
     path = "/console/sources/hooks/dead-letters?code=wrong_type"
     page = ann.get(path).text
     assert "<code>messages.read</code>" not in page
@@ -134,7 +132,7 @@ def test_payloads_are_previewed_downloaded_and_hidden_without_the_scope(works: W
         assert client.get(whole[0]).status_code == 403
 
 
-def test_a_reader_sees_dead_letters_and_which_scope_sends_them(works: Works) -> None:
+def test_a_reader_sees_dead_letters_and_which_scope_sends_them(works):
     with open_client(works) as client:
         sign_in(client, works.api.make_key(READ, name="reader"))
         text = client.get("/console/sources/hooks").text

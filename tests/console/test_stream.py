@@ -1,10 +1,8 @@
 """One stream's page: its rate over time, its log, and how often its process began."""
 
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from html import unescape
-from typing import Any
 
 import httpx
 import pytest
@@ -13,12 +11,12 @@ from jobs.store.figures import stream_subject
 from model.stream_options import StreamKind
 from model.stream_record import StreamState
 from model.stream_update import UpdateRequest
-from tests.console.yard import Yard, make_yard, token_of
+from tests.console.yard import make_yard, token_of
 from tests.contract.test_job_store_snapshots import complete
 
 
 @pytest.fixture(scope="module")
-def yard(start_api: Callable[..., Any]) -> Yard:
+def yard(start_api):
     yard = make_yard(start_api)
     yard.api.store.launch_stream("backup", StreamKind.BACKUP, actor="key:ann")
     return yard
@@ -29,7 +27,7 @@ def part(page: httpx.Response, title: str) -> str:
     return page.text.split(f"<h2>{title}")[1].split("</section>")[0]
 
 
-def test_a_step_that_nobody_recorded_is_unknown_in_chart_and_table(yard: Yard, browser: httpx.Client) -> None:
+def test_a_step_that_nobody_recorded_is_unknown_in_chart_and_table(yard, browser):
     assert "Nothing is recorded for this time yet" in part(browser.get("/console/streams/backup"), "Rate over")
     minute = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=2)
     figures = {"state": "RUNNING", "rate_messages_per_second": 1234.5, "lag_seconds": 0.5}
@@ -43,7 +41,7 @@ def test_a_step_that_nobody_recorded_is_unknown_in_chart_and_table(yard: Yard, b
     assert part(browser.get("/console/streams/backup?over=day"), "Rate over the last day").count("<rect") == 144
 
 
-def test_the_end_of_the_log_is_shown_as_text(yard: Yard, browser: httpx.Client) -> None:
+def test_the_end_of_the_log_is_shown_as_text(yard, browser):
     assert "The log is empty." in part(browser.get("/console/streams/backup"), "End of the log")
     logs = yard.api.home / "logs"
     logs.mkdir(exist_ok=True)
@@ -53,7 +51,7 @@ def test_the_end_of_the_log_is_shown_as_text(yard: Yard, browser: httpx.Client) 
     assert "data-follow" in log
 
 
-def test_the_starts_of_its_process_are_counted(yard: Yard, browser: httpx.Client) -> None:
+def test_the_starts_of_its_process_are_counted(yard, browser):
     store = yard.api.store
     page = browser.get("/console/streams/backup").text
     assert "Processes started</dt><dd>0</dd>" in page
@@ -81,7 +79,7 @@ def test_a_rollback_and_an_update_are_for_the_stream_as_their_page_showed_it(yar
     assert yard.api.store.list_updates("backup") == []
 
 
-def test_a_snapshot_is_rolled_back_to_or_deleted_from_its_row(yard: Yard, browser: httpx.Client) -> None:
+def test_a_snapshot_is_rolled_back_to_or_deleted_from_its_row(yard, browser):
     snapshot = complete(yard.api.store).id
     row = part(browser.get("/console/streams/backup"), "Snapshots").split(f">{snapshot}<")[1].split("</tr>")[0]
     assert f'href="/console/streams/backup/rollback?snapshot={snapshot}"' in row
@@ -101,7 +99,7 @@ def test_a_snapshot_is_rolled_back_to_or_deleted_from_its_row(yard: Yard, browse
     assert path not in row
 
 
-def test_a_stream_has_its_updates_and_rollbacks_in_one_list(yard: Yard, browser: httpx.Client) -> None:
+def test_a_stream_has_its_updates_and_rollbacks_in_one_list(yard, browser):
     store = yard.api.store
     request = UpdateRequest(release="1.2", options={}, mapping={})
     update = store.create_update("backup", request, actor="key:bob")

@@ -1,48 +1,44 @@
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.files import Files, open_files
-from jobs.store import JobStore, open_store
+from jobs.files import open_files
+from jobs.store import open_store
 from model.job import new_job_id
 from tests.worlds.bucket import bucket_lake_of
-from tests.worlds.folders import BucketFolder
 
 if TYPE_CHECKING:
     from tests.reporting.shops import Shop
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(request, tmp_path):
     """Return the url of an empty job store, once on each database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'home' / 'jobs.db'}"
-    made: str = request.getfixturevalue("make_postgresql_store")()
-    return made
+    return request.getfixturevalue("make_postgresql_store")()
 
 
 @pytest.fixture
-def store(url: str) -> Iterator[JobStore]:
+def store(url):
     store = open_store(url)
     yield store
     store.close()
 
 
 @pytest.fixture
-def insert(store: JobStore) -> Callable[..., str]:
+def insert(store):
     """Return what makes a job, PENDING unless it is said otherwise, and gives its id."""
 
-    def insert(request: dict[str, Any] | None = None, *, actor: str = "ann", **options: Any) -> str:
+    def insert(request=None, *, actor="ann", **options):
         return store.insert(new_job_id("bf"), "backfill", request or {}, actor=actor, **options).id
 
     return insert
 
 
 @pytest.fixture(params=["lake", *(pytest.param(each, marks=pytest.mark.cloud) for each in ("gs", "bigquery"))])
-def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator["Shop"]:
+def shop(request, tmp_path):
     """Return a source with its tables, once in each warehouse."""
     # They import what no job store needs.
     from tests.reporting.shops import BigQueryShop, LakeShop
@@ -50,7 +46,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator["Shop"]:
 
     shop: Shop
     if request.param == "lake":
-        opened: AbstractContextManager[str] = nullcontext(str(tmp_path / "lake"))
+        opened = nullcontext(str(tmp_path / "lake"))
     elif request.param == "bigquery":
         opened = nullcontext("")
     else:
@@ -66,17 +62,17 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator["Shop"]:
 
 
 @pytest.fixture
-def location(bucket: BucketFolder | None, tmp_path: Path) -> str:
+def location(bucket, tmp_path):
     """The location of a folder of the test's own, which is not there yet."""
     return str(tmp_path / "folder") if bucket is None else bucket.location
 
 
 @pytest.fixture
-def files(location: str) -> Files:
+def files(location):
     return open_files(location)
 
 
 @pytest.fixture
-def reopen(location: str) -> Callable[[], Files]:
+def reopen(location):
     """Return what opens the folder as another process does, with nothing remembered."""
     return lambda: open_files(location)

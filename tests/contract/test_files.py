@@ -1,10 +1,9 @@
 """What the shared files of a job keep to, on a disk and in a bucket."""
 
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -14,15 +13,15 @@ import pytest
 from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, CheckpointReader, SliceCheckpoint
 from jobs.disk_files import DiskFiles
-from jobs.files import Files, open_files
+from jobs.files import open_files
 from jobs.folder import Control, JobFolder, Order
 from model.errors import FolderUnavailableError
 from tests.worlds.bucket import SCHEMES
-from tests.worlds.folders import BucketFolder, bucket_folder
+from tests.worlds.folders import bucket_folder
 
 
 @pytest.fixture(params=["disk", *SCHEMES])
-def bucket(request: pytest.FixtureRequest) -> Iterator[BucketFolder | None]:
+def bucket(request):
     """A folder of the test's own, None on a disk."""
     if request.param == "disk":
         yield None
@@ -31,7 +30,7 @@ def bucket(request: pytest.FixtureRequest) -> Iterator[BucketFolder | None]:
         yield found
 
 
-def test_a_folder_is_there_once_it_has_a_file_and_names_itself(files: Files, location: str) -> None:
+def test_a_folder_is_there_once_it_has_a_file_and_names_itself(files, location):
     assert not files.exists()
     assert files.list() == []
     files.make()
@@ -41,7 +40,7 @@ def test_a_folder_is_there_once_it_has_a_file_and_names_itself(files: Files, loc
     assert (str(files.folder("b")), files.folder("b").name) == (f"{location}/b", "b")
 
 
-def test_a_file_is_replaced_whole_and_seen_by_others_at_once(files: Files, reopen: Callable[[], Files]) -> None:
+def test_a_file_is_replaced_whole_and_seen_by_others_at_once(files, reopen):
     files.make()
     files.write("a.json", b"first")
     files.write("a.json", b"second \xff\x00\r\n--boundary")
@@ -55,7 +54,7 @@ def test_a_file_is_replaced_whole_and_seen_by_others_at_once(files: Files, reope
         reopen().read("a.json")
 
 
-def test_a_list_names_files_logs_and_folders_once(files: Files) -> None:
+def test_a_list_names_files_logs_and_folders_once(files):
     files.make()
     files.write("b", b"")
     files.append("log", b"1\n")
@@ -86,17 +85,17 @@ def test_a_file_s_version_changes_with_each_write_and_is_read_only_while_it_is_t
     assert reopen().read_version("a", second["a"]) is None
 
 
-def test_a_folder_or_bucket_that_is_away_has_no_versions_and_says_so(tmp_path: Path, files: Files) -> None:
+def test_a_folder_or_bucket_that_is_away_has_no_versions_and_says_so(tmp_path, files):
     scheme = str(files).partition("://")[0]
     away = open_files(f"{scheme}://nowhere/tests" if files.path is None else str(tmp_path / "nowhere"))
     with pytest.raises(OSError, match="nowhere"):
         away.versions()
 
 
-def test_of_many_who_change_a_file_none_loses_a_change(location: str, files: Files) -> None:
+def test_of_many_who_change_a_file_none_loses_a_change(location, files):
     files.make()
 
-    def count_up(found: bytes | None) -> bytes:
+    def count_up(found):
         return str(int(found or b"0") + 1).encode()
 
     with ThreadPoolExecutor(4) as pool:
@@ -106,10 +105,10 @@ def test_of_many_who_change_a_file_none_loses_a_change(location: str, files: Fil
     assert files.read("n") == b"12"
 
 
-def test_a_log_keeps_the_lines_of_all_who_write_in_the_order_of_each(location: str, files: Files) -> None:
+def test_a_log_keeps_the_lines_of_all_who_write_in_the_order_of_each(location, files):
     files.make()
 
-    def write(writer: int) -> None:
+    def write(writer):
         mine = open_files(location)
         for n in range(5):
             mine.append("log", f"{writer} {n}\n".encode())
@@ -122,7 +121,7 @@ def test_a_log_keeps_the_lines_of_all_who_write_in_the_order_of_each(location: s
         assert [line for line in lines if line.startswith(f"{writer} ")] == [f"{writer} {n}" for n in range(5)]
 
 
-def test_a_log_goes_on_behind_what_a_writer_before_left(files: Files, reopen: Callable[[], Files]) -> None:
+def test_a_log_goes_on_behind_what_a_writer_before_left(files, reopen):
     files.append("log", b"1\n")
     reopen().append("log", b"2\n")
     files.append("log", b"3\n")
@@ -131,7 +130,7 @@ def test_a_log_goes_on_behind_what_a_writer_before_left(files: Files, reopen: Ca
         reopen().read_latest("none")
 
 
-def test_of_a_log_of_which_the_last_line_counts_the_rest_goes(files: Files, reopen: Callable[[], Files]) -> None:
+def test_of_a_log_of_which_the_last_line_counts_the_rest_goes(files, reopen):
     files.make()
     reader = reopen()
     for n in range(40):
@@ -146,11 +145,11 @@ def test_of_a_log_of_which_the_last_line_counts_the_rest_goes(files: Files, reop
     assert [name for name, _ in reader.latest("0001.")] == ["0001.1"]
 
 
-def test_a_folder_that_is_made_appears_whole_or_not_at_all(files: Files, reopen: Callable[[], Files]) -> None:
+def test_a_folder_that_is_made_appears_whole_or_not_at_all(files, reopen):
     made = files.folder("selection")
     rows = pa.table({"n": list(range(1000))})
 
-    def fill(*, fails: bool = False, is_there: bool = False) -> str:
+    def fill(*, fails=False, is_there=False):
         with made.making() as unfinished:
             name = unfinished.own_name("rows.parquet")
             with unfinished.writer(name) as where, pq.ParquetWriter(where, rows.schema) as writer:
@@ -176,7 +175,7 @@ def test_a_folder_that_is_made_appears_whole_or_not_at_all(files: Files, reopen:
     assert there.read("manifest").decode() == name
 
 
-def test_of_two_who_make_a_folder_at_once_it_is_one_s_whole(files: Files, reopen: Callable[[], Files]) -> None:
+def test_of_two_who_make_a_folder_at_once_it_is_one_s_whole(files, reopen):
     """A driver that stood still, and was replaced by another one, goes on where it was."""
     late, quick = (opened.folder("selection").making() for opened in (files, reopen()))
     of_late = late.__enter__()
@@ -208,7 +207,7 @@ def room_for(file_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_log_that_a_full_disk_cuts_short_is_an_error(tmp_path: Path) -> None:
+def test_a_log_that_a_full_disk_cuts_short_is_an_error(tmp_path):
     files = DiskFiles(tmp_path)
     with room_for(10):
         files.append("log", b"whole\n")
@@ -218,7 +217,7 @@ def test_a_log_that_a_full_disk_cuts_short_is_an_error(tmp_path: Path) -> None:
             files.append_latest("log", b"nothing\n")
 
 
-def test_a_file_that_a_full_disk_does_not_take_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_file_that_a_full_disk_does_not_take_leaves_nothing_behind(tmp_path):
     files = DiskFiles(tmp_path)
     files.write("pace.json", b"before")
     with room_for(10), pytest.raises(FolderUnavailableError, match="can't be written to: File too large"):
@@ -227,7 +226,7 @@ def test_a_file_that_a_full_disk_does_not_take_leaves_nothing_behind(tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["pace.json"]
 
 
-def test_a_folder_is_taken_away_whole_unless_it_is_wanted(files: Files, reopen: Callable[[], Files]) -> None:
+def test_a_folder_is_taken_away_whole_unless_it_is_wanted(files, reopen):
     for name in ("job", "other"):
         folder = files.folder(name)
         folder.make()
@@ -247,7 +246,7 @@ def test_a_folder_is_taken_away_whole_unless_it_is_wanted(files: Files, reopen: 
     assert reopen().folder("other").folder("below").read_log("log") == b"1\n"
 
 
-def test_a_job_is_steered_through_its_folder_and_no_late_order_counts(location: str) -> None:
+def test_a_job_is_steered_through_its_folder_and_no_late_order_counts(location):
     service, driver = BackfillFolder(location), BackfillFolder(location)
     service.write_specification({"query": "é"})
     assert driver.read_specification() == {"query": "é"}
@@ -273,7 +272,7 @@ def test_a_job_is_steered_through_its_folder_and_no_late_order_counts(location: 
     assert None is not first != service.read_heartbeat(2)
 
 
-def test_an_order_is_obeyed_once_it_can_be_seen(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_order_is_obeyed_once_it_can_be_seen(location, monkeypatch):
     now = [100.0]
     monkeypatch.setattr("jobs.folder.time", SimpleNamespace(monotonic=lambda: now[0]))
     service, task = JobFolder(location), JobFolder(location)
@@ -286,7 +285,7 @@ def test_an_order_is_obeyed_once_it_can_be_seen(location: str, monkeypatch: pyte
     assert task.sight_seconds <= 1.0
 
 
-def test_checkpoints_are_read_slice_by_slice_of_the_latest_attempt(location: str) -> None:
+def test_checkpoints_are_read_slice_by_slice_of_the_latest_attempt(location):
     writer = CheckpointFolder(open_files(location))
     writer.create()
     reader = CheckpointReader(open_files(location))

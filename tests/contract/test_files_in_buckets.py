@@ -1,6 +1,6 @@
 """What the shared files of a job keep to in a bucket that loses, delays and refuses answers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,13 +11,13 @@ from jobs.folder import JobFolders
 from model.errors import FolderUnavailableError, SettingsError
 from model.file_version import FileVersion
 from tests.worlds.bucket import SCHEMES, Fault
-from tests.worlds.folders import BucketFolder, bucket_folder
+from tests.worlds.folders import bucket_folder
 
 MB = 1024 * 1024
 
 
 @pytest.fixture(params=SCHEMES)
-def bucket(request: pytest.FixtureRequest) -> Iterator[BucketFolder]:
+def bucket(request):
     with bucket_folder(request.param, request) as found:
         yield found
 
@@ -38,7 +38,7 @@ def test_the_log_of_a_driver_that_ran_here_lies_here_and_goes_with_the_folder(fi
     assert not folder.driver_log.exists()
 
 
-def test_a_bucket_that_is_away_for_a_moment_costs_nothing(files: Files, bucket: BucketFolder) -> None:
+def test_a_bucket_that_is_away_for_a_moment_costs_nothing(files, bucket):
     bucket.proxy.faults += [Fault("PUT", "", "503"), Fault("GET", "prefix", "429"), Fault("GET", "", "503")]
     files.write("a", b"1")
     assert files.list() == ["a"]
@@ -56,9 +56,9 @@ def test_a_line_whose_answer_got_lost_is_in_the_log(files, bucket, kind, reopen)
 
 @pytest.mark.parametrize("kind", ["lost", "cut"])
 def test_a_change_whose_answer_got_lost_is_made_once_more_on_what_is_there(files, bucket, kind):
-    seen: list[bytes | None] = []
+    seen = []
 
-    def set_to_five(found: bytes | None) -> bytes:
+    def set_to_five(found):
         seen.append(found)
         return b"5"
 
@@ -75,7 +75,7 @@ def test_a_change_that_a_store_refuses_is_made_of_what_is_there(files, bucket, s
     assert files.read("n") == b"12"
 
 
-def test_a_file_that_a_store_never_lets_change_is_an_error(files: Files, bucket: BucketFolder) -> None:
+def test_a_file_that_a_store_never_lets_change_is_an_error(files, bucket):
     bucket.proxy.faults.append(Fault("PUT", "", "412", count=1000))
     with pytest.raises(FolderUnavailableError, match="Other processes keep changing"):
         files.change("n", lambda _: b"3")
@@ -83,11 +83,11 @@ def test_a_file_that_a_store_never_lets_change_is_an_error(files: Files, bucket:
         files.append("log", b"1\n")
 
 
-def test_of_two_who_make_the_same_change_at_once_both_count(files: Files, reopen: Callable[[], Files]) -> None:
+def test_of_two_who_make_the_same_change_at_once_both_count(files, reopen):
     """Another process may write the very bytes that this one was about to write."""
-    seen: list[bytes | None] = []
+    seen = []
 
-    def count_up_late(found: bytes | None) -> bytes:
+    def count_up_late(found):
         if not seen:
             reopen().change("n", lambda _: b"1")
         seen.append(found)
@@ -123,7 +123,7 @@ def test_a_bucket_that_does_not_answer_is_an_error_of_the_folder_and_nothing_is_
     files.append("log", b"1\n")
     files.folder("below").write("b", b"1")
 
-    def fault_of(name: str) -> Exception | None:
+    def fault_of(name):
         try:
             CALLS[name](open_files(bucket.location))
         except FolderUnavailableError as exc:
@@ -139,7 +139,7 @@ def test_a_bucket_that_does_not_answer_is_an_error_of_the_folder_and_nothing_is_
 
 
 @pytest.mark.parametrize("bucket", SCHEMES[1:], indirect=True)
-def test_a_bucket_that_never_answers_is_not_waited_for_forever(bucket: BucketFolder, monkeypatch) -> None:
+def test_a_bucket_that_never_answers_is_not_waited_for_forever(bucket, monkeypatch):
     monkeypatch.setenv("AWS_TIMEOUT", "1s")
     files = open_files(bucket.location)
     bucket.proxy.faults.append(Fault("PUT", "", "slow", count=100))
@@ -161,7 +161,7 @@ def test_an_answer_that_ends_early_is_read_on_or_an_error_and_never_taken_for_th
         files.read("a")
 
 
-def test_a_listing_of_several_pages_is_read_to_its_end_or_is_an_error(files: Files, bucket: BucketFolder) -> None:
+def test_a_listing_of_several_pages_is_read_to_its_end_or_is_an_error(files, bucket):
     names = [f"{number:04d}.1.0000000001" for number in range(1100)]
     bucket.fill([*(f"below/{name}" for name in names), "below/more/one"])
     below = files.folder("below")
@@ -186,7 +186,7 @@ def test_a_folder_that_another_process_is_removing_too_is_removed_whole(files, b
     bucket.fill([f"below/{name}" for name in names])
     listed = type(files)._find
 
-    def find(self: Files, start: str) -> Iterator[object]:
+    def find(self, start):
         found = list(listed(self, start))
         # Between the listing and the removal.
         for name in names[::3]:
@@ -205,7 +205,7 @@ def test_an_upload_in_several_parts_is_whole_or_not_there(files, bucket, monkeyp
     monkeypatch.setattr("connectors.object_store.bucket._PART_BYTES", 5 * MB)
     content = bytes(range(256)) * 4096 * 12
 
-    def write() -> None:
+    def write():
         with files.writer("large") as file:
             for start in range(0, len(content), MB):
                 file.write(content[start : start + MB])
@@ -222,7 +222,7 @@ def test_an_upload_in_several_parts_is_whole_or_not_there(files, bucket, monkeyp
         assert (file.tell(), file.read()) == (len(content) - 10, content[-10:])
 
 
-def test_a_file_that_was_replaced_while_it_is_read_is_an_error_and_no_mixture(files: Files) -> None:
+def test_a_file_that_was_replaced_while_it_is_read_is_an_error_and_no_mixture(files):
     files.write("a", b"1" * 100)
     with files.reader("a") as file:
         assert file.read(50) == b"1" * 50
@@ -252,9 +252,7 @@ RIGHTS = {
 }
 
 
-def test_who_may_not_is_told_the_right_and_who_has_no_bucket_is_told_that(
-    files: Files, bucket: BucketFolder
-) -> None:
+def test_who_may_not_is_told_the_right_and_who_has_no_bucket_is_told_that(files, bucket):
     scheme = bucket.location.partition("://")[0]
     bucket.proxy.faults.append(Fault("GET", "", "403", count=9))
     with pytest.raises(FolderUnavailableError, match=RIGHTS[scheme]) as refused:
@@ -266,7 +264,7 @@ def test_who_may_not_is_told_the_right_and_who_has_no_bucket_is_told_that(
 
 @pytest.mark.parametrize("wrong", ["", "B/x", "a b/c", "bucket/a?b", "bucket/a//b", "bucket/../b"])
 @pytest.mark.parametrize("scheme", ["gs", "s3"])
-def test_what_is_no_bucket_is_refused(scheme: str, wrong: str) -> None:
+def test_what_is_no_bucket_is_refused(scheme, wrong):
     with pytest.raises(SettingsError, match="is not s3://bucket/prefix or gs://bucket/prefix"):
         open_files(f"{scheme}://{wrong}")
 

@@ -1,11 +1,9 @@
 """What every job store keeps to beside what the state machine holds, on SQLite and on a real PostgreSQL."""
 
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
@@ -15,7 +13,6 @@ from model.change import ChangeRequest
 from model.errors import (
     JobNotFoundError,
     JobStateError,
-    RefeedError,
     RequestInvalidError,
     StreamExistsError,
     StreamNotFoundError,
@@ -24,7 +21,7 @@ from model.errors import (
 from model.job import JobState, new_job_id
 from model.principal import STREAMS_OPERATE, Principal
 from model.stream_options import StreamKind
-from model.stream_record import StreamRecord, Wanted
+from model.stream_record import Wanted
 from tests.worlds.job_store import by_clock
 from tests.years.clock import Clock
 
@@ -32,10 +29,9 @@ KIND = "backfill"
 NOW = datetime.now(UTC)
 AHEAD = timedelta(days=3652)
 ANN = Principal("key:ann", frozenset({STREAMS_OPERATE}))
-Insert = Callable[..., str]
 
 
-def test_jobs_survive_the_process_that_made_them(store: JobStore, url: str, insert: Insert) -> None:
+def test_jobs_survive_the_process_that_made_them(store, url, insert):
     job_id = insert({"query": "SELECT 1"})
     store.close()
     again = open_store(url)
@@ -45,7 +41,7 @@ def test_jobs_survive_the_process_that_made_them(store: JobStore, url: str, inse
         again.close()
 
 
-def test_two_callers_names_and_keys_never_give_the_same_text(insert: Insert) -> None:
+def test_two_callers_names_and_keys_never_give_the_same_text(insert):
     assert insert(actor="a/b", idempotency=Idempotency("c", "x")) != insert(
         actor="a", idempotency=Idempotency("b/c", "y")
     )
@@ -62,18 +58,18 @@ def test_two_callers_names_and_keys_never_give_the_same_text(insert: Insert) -> 
         {"order": [SortOrder("topic")], "after": ("x",)},
     ],
 )
-def test_a_list_that_makes_no_sense_is_refused(store: JobStore, given: dict[str, Any]) -> None:
+def test_a_list_that_makes_no_sense_is_refused(store, given):
     with pytest.raises(RequestInvalidError):
         store.list_jobs(limit=1, **given)
 
 
-def test_a_text_that_no_store_can_keep_is_the_caller_s_fault(store: JobStore, insert: Insert) -> None:
+def test_a_text_that_no_store_can_keep_is_the_caller_s_fault(store, insert):
     with pytest.raises(RequestInvalidError):
         insert(actor="half \ud800")
     assert store.list_jobs(limit=10) == []
 
 
-def test_more_messages_than_a_32_bit_number_holds_are_summed(store: JobStore, insert: Insert) -> None:
+def test_more_messages_than_a_32_bit_number_holds_are_summed(store, insert):
     for published in (3_000_000_000, 5):
         store.set_progress(insert(), {"published": published})
     assert [count.sums for count in store.count_jobs(("published",))] == [{"published": 3_000_000_005}]
@@ -82,7 +78,7 @@ def test_more_messages_than_a_32_bit_number_holds_are_summed(store: JobStore, in
 def test_a_change_of_a_job_and_its_line_in_the_history_are_stored_together_or_not_at_all(store, insert):
     job_id = insert()
 
-    def fail(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+    def fail(_connection, _cursor, statement, *_):
         if statement.startswith("INSERT INTO events "):
             raise InterruptedError
 
@@ -100,7 +96,7 @@ def test_a_change_of_a_job_and_its_line_in_the_history_are_stored_together_or_no
     assert len(store.list_events(job_id)) == 1
 
 
-def test_histories_go_on_from_a_number(store: JobStore, insert: Insert) -> None:
+def test_histories_go_on_from_a_number(store, insert):
     job_id = insert()
     insert()
     store.move(job_id, JobState.RUNNING, actor="refeed")
@@ -113,7 +109,7 @@ def test_histories_go_on_from_a_number(store: JobStore, insert: Insert) -> None:
         assert [read(line.number) for line in lines] == [lines[1:], []]
 
 
-def test_a_line_of_the_history_says_what_it_changed(store: JobStore, insert: Insert) -> None:
+def test_a_line_of_the_history_says_what_it_changed(store, insert):
     job_id = insert()
     store.change(job_id, actor="ann", what="changed", options={"rate": 2})
     store.move(job_id, JobState.PAUSED, actor="ann", options={"rate": None})
@@ -124,12 +120,12 @@ def test_a_line_of_the_history_says_what_it_changed(store: JobStore, insert: Ins
     assert not paused.is_move(to=JobState.PAUSED, before=JobState.RUNNING)
 
 
-def test_a_refusal_says_what_stands_in_the_way(store: JobStore) -> None:
-    def refused(words: str, error: type[RefeedError], call: Callable[[], object]) -> None:
+def test_a_refusal_says_what_stands_in_the_way(store):
+    def refused(words, error, call):
         with pytest.raises(error, match=words):
             call()
 
-    def end(wanted: Wanted) -> StreamRecord:
+    def end(wanted):
         return store.end_stream("backup", wanted, actor="ann")
 
     launch(store, "backup")
@@ -152,7 +148,7 @@ def test_a_refusal_says_what_stands_in_the_way(store: JobStore) -> None:
     refused("is CANCELLED", JobStateError, decide)
 
 
-def test_what_is_short_lived_is_kept_until_it_is_purged(store: JobStore) -> None:
+def test_what_is_short_lived_is_kept_until_it_is_purged(store):
     document = {"rows": 5, "samples": ["\u0000"]}
     plan = StoredPlan("pl_1", "digest", document, NOW, NOW + timedelta(minutes=15))
     store.put_short_lived(plan)
@@ -165,7 +161,7 @@ def test_what_is_short_lived_is_kept_until_it_is_purged(store: JobStore) -> None
     assert store.find_short_lived(StoredPlan, "pl_1") == plan
 
 
-def test_the_audit_log_is_read_page_by_page(store: JobStore) -> None:
+def test_the_audit_log_is_read_page_by_page(store):
     for number in range(5):
         store.append_audit("ann", "backfills.run", f"bf_{number}", "refused", "No such scope.")
     first = store.list_audit(2)
@@ -181,10 +177,10 @@ def launch(store: JobStore, name: str) -> None:
     store.launch_stream(name, StreamKind.BACKUP, actor="ann")
 
 
-def test_calls_in_one_block_are_kept_together_or_not_at_all(store: JobStore, insert: Insert) -> None:
+def test_calls_in_one_block_are_kept_together_or_not_at_all(store, insert):
     job_id = insert()
 
-    def cancel_and_fail() -> None:
+    def cancel_and_fail():
         with store.together():
             store.move(job_id, JobState.CANCELLED, actor="bob")
             launch(store, "backup")
@@ -201,14 +197,14 @@ def test_calls_in_one_block_are_kept_together_or_not_at_all(store: JobStore, ins
     assert [each.name for each in store.list_streams()] == ["backup"]
 
 
-def test_a_rehearsed_call_leaves_nothing_behind_and_raises_what_keeps_it_from_being_made(store: JobStore) -> None:
+def test_a_rehearsed_call_leaves_nothing_behind_and_raises_what_keeps_it_from_being_made(store):
     store.rehearse(lambda: launch(store, "backup"))
     assert store.list_streams() == []
     with pytest.raises(StreamNotFoundError):
         store.rehearse(lambda: store.note_stream("backup", actor="ann", what="seen"))
 
 
-def test_another_thread_is_no_part_of_the_block(store: JobStore) -> None:
+def test_another_thread_is_no_part_of_the_block(store):
     with store.together():
         launch(store, "backup")
         with ThreadPoolExecutor(1) as other:
@@ -219,14 +215,14 @@ def test_another_thread_is_no_part_of_the_block(store: JobStore) -> None:
 
 
 @pytest.fixture
-def clock(store: JobStore) -> Iterator[Clock]:
+def clock(store):
     clock = Clock(datetime(2026, 3, 2, tzinfo=UTC))
     by_clock(store, clock)
     with clock.is_everybody_s():
         yield clock
 
 
-def test_a_source_that_is_held_for_years_is_nobody_s(store: JobStore, clock: Clock) -> None:
+def test_a_source_that_is_held_for_years_is_nobody_s(store, clock):
     clock.jump(AHEAD)
     assert store.hold_source("folder", "gone", lease_seconds=30)
     clock.jump(-AHEAD)
@@ -246,7 +242,7 @@ def test_neither_a_stream_nor_a_key_is_held_for_years_and_a_webhook_waits_for_no
     assert store.open_webhook("digest") == clock.now
 
 
-def test_figures_of_the_future_go(store: JobStore, clock: Clock) -> None:
+def test_figures_of_the_future_go(store, clock):
     store.put_figures(clock.now + AHEAD, {"stream:a": {"messages": 1}})
     store.put_figures(clock.now, {"stream:a": {"messages": 2}})
     found = store.list_figures(["stream:a"], clock.now - AHEAD)

@@ -2,14 +2,13 @@
 
 from datetime import timedelta
 
-from jobs.store import JobStore
 from jobs.store.tables import REPORTS
 from model.stream import AgentReport
 
 REPORT = AgentReport("a|1", "mars", "/home/refeed", "0.1.0", ({"name": "0.2.0", "formats": {"state": {}}},))
 
 
-def test_an_agent_has_one_report_its_last(store: JobStore) -> None:
+def test_an_agent_has_one_report_its_last(store):
     store.put_agent_report(REPORT)
     later = AgentReport("a|1", "mars", "/home/refeed", "0.1.0", ())
     store.put_agent_report(later)
@@ -20,7 +19,7 @@ def test_an_agent_has_one_report_its_last(store: JobStore) -> None:
     assert second.reported_at.utcoffset() == timedelta(0)
 
 
-def test_an_agent_that_ends_or_is_silent_for_a_minute_is_none_any_more(store: JobStore) -> None:
+def test_an_agent_that_ends_or_is_silent_for_a_minute_is_none_any_more(store):
     store.put_agent_report(REPORT)
     store.remove_agent_report("a|1")
     assert store.list_agent_reports() == []

@@ -1,6 +1,5 @@
 """Changes that wait for a second person, as jobs in every job store, and approvals of an earlier Refeed."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from jobs.store import CHANGE, JobFilter, JobStore, change_of, open_store
+from jobs.store import CHANGE, JobFilter, change_of, open_store
 from model.change import ChangeRequest
 from model.errors import JobStateError, StreamChangedError
 from model.fault import FaultRecord
@@ -39,7 +38,7 @@ IDS = {
 }
 
 
-def test_a_waiting_change_keeps_its_request_and_its_requester(store: JobStore) -> None:
+def test_a_waiting_change_keeps_its_request_and_its_requester(store):
     made = change_of(store.create_change(ASKED))
     assert (made.request, made.state, made.decided_by, made.decided_at) == (ASKED, JobState.PENDING, None, None)
     assert made.expires_at == made.created_at + timedelta(days=1)
@@ -47,7 +46,7 @@ def test_a_waiting_change_keeps_its_request_and_its_requester(store: JobStore) -
     assert [event.what for event in store.list_events(made.id)] == ["created"]
 
 
-def test_the_same_request_of_the_same_caller_is_one_change_while_it_waits(store: JobStore) -> None:
+def test_the_same_request_of_the_same_caller_is_one_change_while_it_waits(store):
     made = store.create_change(ASKED)
     more = replace(ANN, scopes=frozenset({STREAMS_OPERATE, "backfills.read"}))
     assert store.create_change(replace(ASKED, requester=more)) == made
@@ -67,7 +66,7 @@ def test_the_same_request_of_the_same_caller_is_one_change_while_it_waits(store:
     assert store.create_change(ASKED).id != again.id, "nobody can approve the one of before any more"
 
 
-def test_no_loop_takes_a_change_for_a_job_with_a_driver_or_forgets_it(store: JobStore) -> None:
+def test_no_loop_takes_a_change_for_a_job_with_a_driver_or_forgets_it(store):
     waits, failed = store.create_change(ASKED), store.create_change(replace(ASKED, verb="cancel"))
     store.move(failed.id, JobState.FAILED, actor="refeed", error=LATE)
     for kind in ("backfill", "merge", "compaction"):
@@ -90,13 +89,13 @@ def insert_approval(connection: sa.Connection, key: str, state: str, **given: An
 
 
 @pytest.fixture
-def earlier(empty: str) -> Iterator[JobStore]:
+def earlier(empty):
     """A store of an earlier Refeed, with a held action of every kind."""
     engine = migrate_to(empty, "0032")
     now = datetime.now(UTC)
     waits = {"requested_at": now.isoformat(), "expires_at": (now + timedelta(days=1)).isoformat(), "version": 3}
     update = {"release": None, "options": {"slots": 3}, "mapping": {}, "validate_seconds": 1.0, "min_messages": 0}
-    bodies: dict[str, Any] = {
+    bodies = {
         "drain": {"timeout_seconds": 7.0},
         "cancel": {},
         "rollback": {"snapshot": "sn_1", "discard_staged": False},
@@ -124,7 +123,7 @@ def earlier(empty: str) -> Iterator[JobStore]:
         yield store
 
 
-def test_approvals_of_an_earlier_refeed_are_changes_with_their_ids(earlier: JobStore) -> None:
+def test_approvals_of_an_earlier_refeed_are_changes_with_their_ids(earlier):
     jobs = {job.id: job for job in earlier.list_jobs(JobFilter(kinds=(CHANGE,)), limit=99)}
     assert set(jobs) == set(IDS.values())
     found = {name: change_of(jobs[job_id]) for name, job_id in IDS.items()}
@@ -145,7 +144,7 @@ def test_approvals_of_an_earlier_refeed_are_changes_with_their_ids(earlier: JobS
     assert told == [("key:ann", "created", None), ("key:bob", "PENDING -> CANCELLED", "Not on a Friday.")]
 
 
-def test_what_waited_in_an_earlier_refeed_is_decided_in_this_one(earlier: JobStore) -> None:
+def test_what_waited_in_an_earlier_refeed_is_decided_in_this_one(earlier):
     acts = stream_acts(StreamService(earlier), SnapshotService(earlier), UpdateService(earlier))
     changes = ChangeService(earlier, acts)
     with pytest.raises(JobStateError, match="is FAILED"):

@@ -2,14 +2,13 @@
 
 from datetime import UTC, datetime, timedelta
 
-from jobs.store import JobStore
-from tests.work import Work, counted
+from tests.work import counted
 
 NOW = datetime(2026, 3, 1, 12, 0, 17, 5, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 
 
-def test_a_minute_of_a_subject_is_kept_once_whichever_replica_records_it(store: JobStore) -> None:
+def test_a_minute_of_a_subject_is_kept_once_whichever_replica_records_it(store):
     store.put_figures(NOW, {"stream:a": {"lag": 1.5}})
     store.put_figures(NOW + timedelta(seconds=30), {"stream:a": {"lag": 2.5}, "stream:b": {"lag": None}})
     store.put_figures(NOW + MINUTE, {"stream:a": {"lag": 3.5}})
@@ -23,13 +22,13 @@ def test_a_minute_of_a_subject_is_kept_once_whichever_replica_records_it(store: 
     assert store.list_figures([], NOW) == {}
 
 
-def test_after_a_day_the_first_minute_of_each_hour_is_left_and_after_a_month_nothing(store: JobStore) -> None:
+def test_after_a_day_the_first_minute_of_each_hour_is_left_and_after_a_month_nothing(store):
     for minutes in range(0, 180, 30):
         store.put_figures(NOW + minutes * MINUTE, {"job:x": {"n": minutes}})
     day = NOW + timedelta(days=1)
     store.put_figures(day + timedelta(hours=1), {})
 
-    def left() -> list[int]:
+    def left():
         points = store.list_figures(["job:x"], NOW - timedelta(days=90)).get("job:x", [])
         return [point.figures["n"] for point in points]
 
@@ -42,8 +41,8 @@ def test_after_a_day_the_first_minute_of_each_hour_is_left_and_after_a_month_not
     assert left() == []
 
 
-def test_to_keep_a_minute_does_not_cost_more_with_what_is_kept(store: JobStore) -> None:
-    def work_of(at: datetime) -> Work:
+def test_to_keep_a_minute_does_not_cost_more_with_what_is_kept(store):
+    def work_of(at):
         with counted(store) as work:
             store.put_figures(at, {"stream:x": {}})
         return work

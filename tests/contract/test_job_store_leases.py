@@ -1,6 +1,5 @@
 """Replicas that meet in a row of PostgreSQL: SQLite has one writer at a time."""
 
-from collections.abc import Callable
 from contextlib import closing
 
 import pytest
@@ -17,7 +16,7 @@ def claim(store: JobStore, owner: str = "a") -> list[str]:
     return [job.id for job in store.claim(KIND, owner, limit=10, lease_seconds=600)]
 
 
-def test_a_job_that_somebody_is_changing_holds_nobody_up(make_postgresql_store: Callable[[], str]) -> None:
+def test_a_job_that_somebody_is_changing_holds_nobody_up(make_postgresql_store):
     url = make_postgresql_store()
     with closing(open_store(url)) as store, closing(open_store(url)) as other:
         first, second = (store.insert(new_job_id("bf"), KIND, {}, actor="ann").id for _ in range(2))
@@ -36,9 +35,9 @@ def test_who_waits_for_a_replica_that_stands_still_in_a_transaction_gets_its_tur
     url = make_postgresql_store()
     with closing(open_store(url)) as stopped, closing(open_store(url)) as other:
         job_id = other.insert(new_job_id("bf"), KIND, {}, actor="ann").id
-        claimed: list[str] = []
+        claimed = []
 
-        def stand_still() -> None:
+        def stand_still():
             with stopped._database.write(f"claim {KIND}") as connection:
                 JOB_RECORDS.get(connection, job_id, for_update=True)
                 claimed.extend(claim(other, "b"))

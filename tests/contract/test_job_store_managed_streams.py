@@ -1,22 +1,18 @@
 """Streams as records in every job store: who launched them, and histories that do not grow for ever."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from jobs.store import JobStore, events
 from model.stream_options import StreamKind
-from model.stream_record import StreamRecord, Wanted
-from tests.work import Work, counted
+from model.stream_record import Wanted
+from tests.work import counted
 
 BACKUP = StreamKind.BACKUP
-Launch = Callable[..., StreamRecord]
 
 
 @pytest.fixture
-def launch(store: JobStore) -> Launch:
-    def launch(name: str = "backup", kind: StreamKind = BACKUP, **given: Any) -> StreamRecord:
+def launch(store):
+    def launch(name="backup", kind=BACKUP, **given):
         return store.launch_stream(name, kind, actor="ann", **given)
 
     return launch
@@ -26,7 +22,7 @@ def lines(store: JobStore, name: str = "backup") -> list[tuple[int | None, str |
     return [(event.generation, event.actor, event.what) for event in store.list_stream_events(name)]
 
 
-def test_the_record_names_who_launched_this_generation(store: JobStore) -> None:
+def test_the_record_names_who_launched_this_generation(store):
     first = store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
     assert (first.launched_by, first.launched_at) == ("ann", first.created_at)
     store.end_stream("backup", Wanted.DRAINED, actor="ann")
@@ -52,8 +48,8 @@ def test_of_a_stream_that_dies_for_years_the_newest_lines_are_kept_and_who_launc
     assert lines(store, "shop") == before
 
 
-def test_a_look_at_streams_reads_nothing_of_their_histories(store: JobStore, launch: Launch) -> None:
-    def look() -> Work:
+def test_a_look_at_streams_reads_nothing_of_their_histories(store, launch):
+    def look():
         with counted(store) as work:
             store.list_streams()
             assert store.get_stream("backup").generation == 2

@@ -1,9 +1,8 @@
 """Manifests and the runs of schedules as records in every job store."""
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -11,13 +10,13 @@ from jobs.store import DELETION, RESTORE, JobStore, open_store
 from jobs.store.manifests import AHEAD, KEEP_RUNS
 from jobs.store.tables import JOBS, STREAM_SNAPSHOTS
 from model.errors import ManifestChangedError, ManifestNotFoundError, ManifestOwnedError
-from model.manifest_record import ManifestRecord, NewRun, RunState, ScheduleRun, Settlement
+from model.manifest_record import ManifestRecord, NewRun, RunState, Settlement
 from model.principal import READ, RUN, Principal
 from model.stream_options import StreamKind
 from model.stream_snapshot import SnapshotState
 from rollout.manifests.manifest import parse_manifest
 from rollout.manifests.schedule import read_schedule
-from tests.work import Work, counted
+from tests.work import counted
 from tests.worlds.migrations import empty, insert, migrate_to
 
 __all__ = ["empty"]
@@ -44,7 +43,7 @@ def settlement(record: ManifestRecord, *states: RunState) -> Settlement:
     return Settlement(slots[-1], runs, REQUEST)
 
 
-def test_a_manifest_is_kept_with_who_applied_it_and_the_same_again_changes_nothing(store: JobStore) -> None:
+def test_a_manifest_is_kept_with_who_applied_it_and_the_same_again_changes_nothing(store):
     first = put(store)
     assert (first.version, first.applied_by, first.scopes, first.topics) == (1, "ann", ANN.scopes, ANN.topics)
     assert first.settled_until == first.created_at
@@ -56,7 +55,7 @@ def test_a_manifest_is_kept_with_who_applied_it_and_the_same_again_changes_nothi
     assert store.list_manifests(kind="Rollout") == []
 
 
-def test_a_name_belongs_to_its_source_until_it_is_removed(store: JobStore) -> None:
+def test_a_name_belongs_to_its_source_until_it_is_removed(store):
     put(store)
     with pytest.raises(ManifestOwnedError, match="belongs to api"):
         put(store, "2", source="folder")
@@ -69,7 +68,7 @@ def test_a_name_belongs_to_its_source_until_it_is_removed(store: JobStore) -> No
     assert (put(store, source="folder").version, store.list_manifests()[0].source) == (3, "folder")
 
 
-def test_a_change_is_of_the_version_that_was_seen(store: JobStore) -> None:
+def test_a_change_is_of_the_version_that_was_seen(store):
     put(store, expected_version=0)
     with pytest.raises(ManifestChangedError):
         put(store, "2", expected_version=0)
@@ -79,11 +78,11 @@ def test_a_change_is_of_the_version_that_was_seen(store: JobStore) -> None:
     store.remove_manifest("nightly", source="api", expected_version=2)
 
 
-def test_of_replicas_that_settle_at_once_one_adds_the_run(store: JobStore, url: str) -> None:
+def test_of_replicas_that_settle_at_once_one_adds_the_run(store, url):
     since = put(store).settled_until
-    asked: list[datetime] = []
+    asked = []
 
-    def choose(record: ManifestRecord, now: datetime, living: Sequence[ScheduleRun]) -> Settlement | None:
+    def choose(record, now, living):
         asked.append(record.settled_until)
         return settlement(record, RunState.STARTING) if record.settled_until == since else None
 
@@ -97,7 +96,7 @@ def test_of_replicas_that_settle_at_once_one_adds_the_run(store: JobStore, url: 
     assert (run.slot, run.slot_start, run.request) == (since + timedelta(hours=1), since, REQUEST)
 
 
-def test_a_paused_or_removed_schedule_settles_nothing(store: JobStore) -> None:
+def test_a_paused_or_removed_schedule_settles_nothing(store):
     first = put(store)
     store.pause_schedule("nightly", "by ann")
     assert store.settle_slots("nightly", lambda record, *_: settlement(record, RunState.STARTING)) == []
@@ -107,7 +106,7 @@ def test_a_paused_or_removed_schedule_settles_nothing(store: JobStore) -> None:
     assert store.settle_slots("nightly", lambda record, *_: settlement(record, RunState.STARTING)) == []
 
 
-def test_a_run_is_changed_only_from_the_state_in_which_it_was_seen(store: JobStore) -> None:
+def test_a_run_is_changed_only_from_the_state_in_which_it_was_seen(store):
     put(store)
     (run,) = store.settle_slots("nightly", lambda record, *_: settlement(record, RunState.STARTING))
     assert store.change_run(run, RunState.RUNNING, job_kind="merge", job_id="mg_1")
@@ -121,7 +120,7 @@ def test_a_run_is_changed_only_from_the_state_in_which_it_was_seen(store: JobSto
     assert (done.state, done.finished_at is not None) == (RunState.SUCCEEDED, True)
 
 
-def test_a_run_that_got_its_job_while_its_schedule_was_removed_is_followed(store: JobStore) -> None:
+def test_a_run_that_got_its_job_while_its_schedule_was_removed_is_followed(store):
     put(store)
     first, second = store.settle_slots(
         "nightly", lambda record, *_: settlement(record, RunState.STARTING, RunState.QUEUED)
@@ -134,8 +133,8 @@ def test_a_run_that_got_its_job_while_its_schedule_was_removed_is_followed(store
     assert (run.slot, run.finished_at) == (first.slot, None)
 
 
-def test_a_run_that_could_not_start_its_job_is_told_until_a_later_one_has_started_its_own(store: JobStore) -> None:
-    def settle(*states: RunState) -> None:
+def test_a_run_that_could_not_start_its_job_is_told_until_a_later_one_has_started_its_own(store):
+    def settle(*states):
         store.settle_slots("nightly", lambda record, now, living: settlement(record, *states))
 
     put(store)
@@ -156,7 +155,7 @@ def test_a_run_that_could_not_start_its_job_is_told_until_a_later_one_has_starte
     assert store.list_unstarted(since) == [], "its job is told itself"
 
 
-def test_a_slot_that_had_its_run_gets_no_other_when_the_manifest_comes_back(store: JobStore) -> None:
+def test_a_slot_that_had_its_run_gets_no_other_when_the_manifest_comes_back(store):
     since = put(store).settled_until
     store.settle_slots("nightly", lambda record, *_: settlement(record, RunState.STARTING))
     store.remove_manifest("nightly", source="api")
@@ -167,12 +166,12 @@ def test_a_slot_that_had_its_run_gets_no_other_when_the_manifest_comes_back(stor
     assert [run.state for run in store.list_runs("nightly", limit=5)] == [RunState.SKIPPED]
 
 
-def test_of_calls_with_one_key_that_come_at_once_one_makes_a_run(store: JobStore, url: str) -> None:
+def test_of_calls_with_one_key_that_come_at_once_one_makes_a_run(store, url):
     put(store)
     other = open_store(url)
 
-    def ask(number: int) -> ScheduleRun:
-        def choose(record: ManifestRecord, now: datetime, living: Sequence[ScheduleRun]) -> Settlement:
+    def ask(number):
+        def choose(record, now, living):
             return Settlement(now, (NewRun(now, now - timedelta(hours=1), RunState.STARTING),), REQUEST)
 
         return (store, other)[number % 2].add_run("nightly", choose, actor="ann", idempotency_key="k")
@@ -188,10 +187,10 @@ def test_of_calls_with_one_key_that_come_at_once_one_makes_a_run(store: JobStore
         store.add_run("weekly", lambda *_: None, actor="ann", idempotency_key=None)
 
 
-def test_a_slot_reads_nothing_of_the_runs_before_it(store: JobStore) -> None:
+def test_a_slot_reads_nothing_of_the_runs_before_it(store):
     put(store)
 
-    def settle(count: int) -> Work:
+    def settle(count):
         with counted(store) as work:
             states = [RunState.SKIPPED] * count
             assert len(store.settle_slots("nightly", lambda record, *_: settlement(record, *states))) == count
@@ -204,7 +203,7 @@ def test_a_slot_reads_nothing_of_the_runs_before_it(store: JobStore) -> None:
     assert after.instructions <= first.instructions + 500, "not one for each run"
 
 
-def test_runs_of_long_ago_are_forgotten_and_none_of_their_slots_runs_again(store: JobStore) -> None:
+def test_runs_of_long_ago_are_forgotten_and_none_of_their_slots_runs_again(store):
     since = put(store).settled_until
     old = since - 2 * KEEP_RUNS
     slots = [old + timedelta(hours=number) for number in range(5)]
@@ -217,17 +216,17 @@ def test_runs_of_long_ago_are_forgotten_and_none_of_their_slots_runs_again(store
     assert store.set_back("nightly").settled_until == slots[-1], "slots before it may have run"
 
 
-def test_slots_are_taken_back_where_they_are_decided_for_more_than_an_hour_ahead(store: JobStore) -> None:
+def test_slots_are_taken_back_where_they_are_decided_for_more_than_an_hour_ahead(store):
     settled = put(store).settled_until
     for now, until in ((settled - AHEAD, settled), (early := settled - AHEAD - timedelta(seconds=1), early)):
         store._database.now = lambda _, now=now: now  # type: ignore[method-assign, misc]
         assert store.set_back("nightly").settled_until == until
 
 
-def test_a_look_at_what_goes_on_reads_nothing_of_what_has_ended(store: JobStore) -> None:
+def test_a_look_at_what_goes_on_reads_nothing_of_what_has_ended(store):
     put(store)
 
-    def look() -> Work:
+    def look():
         with counted(store) as work:
             store.list_living_runs()
             store.list_updates(living=True)
@@ -265,7 +264,7 @@ def fill(store: JobStore, count: int) -> None:
 
 
 @pytest.mark.usefixtures("migrations")
-def test_a_schedule_whose_slots_replaced_runs_lets_them_wait_and_its_runs_go_on(empty: str) -> None:
+def test_a_schedule_whose_slots_replaced_runs_lets_them_wait_and_its_runs_go_on(empty):
     text = "kind: Schedule\nname: nightly\ncron: 0 3 * * *\njob: {kind: merge}\noverlap: queue\n"
     wanted = parse_manifest(text.encode())
     at = "2026-01-02T03:00:00+00:00"

@@ -7,8 +7,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -63,7 +61,7 @@ INSERT INTO events VALUES (2, 'bf_1', '2026-01-02T03:05:00+00:00', 'refeed', 'RU
 
 
 @pytest.fixture
-def earlier(tmp_path: Path) -> Path:
+def earlier(tmp_path):
     path = tmp_path / "jobs.db"
     with sqlite3.connect(path) as connection:
         connection.executescript(EARLIER)
@@ -71,7 +69,7 @@ def earlier(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_migrations_make_the_tables_that_the_store_uses(empty: str) -> None:
+def test_the_migrations_make_the_tables_that_the_store_uses(empty):
     open_store(empty).close()
     engine = sa.create_engine(empty.replace("postgresql:", "postgresql+psycopg:"))
     with engine.connect() as connection:
@@ -100,7 +98,7 @@ HISTORY = (
 FINDINGS = {"sources": {"orders": {"source": "orders", "state": "merged"}}}
 
 
-def test_histories_and_findings_of_an_earlier_refeed_are_read_as_typed_ones(empty: str) -> None:
+def test_histories_and_findings_of_an_earlier_refeed_are_read_as_typed_ones(empty):
     engine = migrate_to(empty, "0004")
     job = (
         "INSERT INTO jobs"
@@ -131,13 +129,13 @@ def test_histories_and_findings_of_an_earlier_refeed_are_read_as_typed_ones(empt
         store.close()
 
 
-def test_the_newest_migration_is_the_one_that_the_store_asks_for() -> None:
+def test_the_newest_migration_is_the_one_that_the_store_asks_for():
     config = Config()
     config.set_main_option("script_location", str(ROOT / "jobs" / "migrations"))
     assert ScriptDirectory.from_config(config).get_heads() == [SCHEMA_REVISION]
 
 
-def test_what_an_earlier_refeed_left_is_all_there(earlier: Path) -> None:
+def test_what_an_earlier_refeed_left_is_all_there(earlier):
     store = JobStore(earlier)
     try:
         ended, waiting = store.get("bf_1"), store.get("bf_2")
@@ -154,7 +152,7 @@ def test_what_an_earlier_refeed_left_is_all_there(earlier: Path) -> None:
         store.close()
 
 
-def test_an_earlier_job_is_found_by_its_key_its_topic_and_its_labels(earlier: Path) -> None:
+def test_an_earlier_job_is_found_by_its_key_its_topic_and_its_labels(earlier):
     store = JobStore(earlier)
     try:
         again = store.insert("bf_3", KIND, {}, actor="ann", idempotency=Idempotency("key", "digest"))
@@ -167,14 +165,14 @@ def test_an_earlier_job_is_found_by_its_key_its_topic_and_its_labels(earlier: Pa
         store.close()
 
 
-def test_an_earlier_store_that_many_open_at_once_is_brought_up_to_date_once(earlier: Path) -> None:
+def test_an_earlier_store_that_many_open_at_once_is_brought_up_to_date_once(earlier):
     open_at_once(f"sqlite:///{earlier}")
     store = JobStore(earlier)
     assert store.get("bf_1").version == 7
     store.close()
 
 
-def test_an_earlier_store_that_another_process_is_changing_is_waited_for(earlier: Path) -> None:
+def test_an_earlier_store_that_another_process_is_changing_is_waited_for(earlier):
     # The change to a write-ahead log needs the file alone, and SQLite itself does not wait for that.
     with closing(sqlite3.connect(earlier, check_same_thread=False)) as other:
         assert other.execute("PRAGMA journal_mode").fetchone() == ("delete",)
@@ -187,7 +185,7 @@ def test_an_earlier_store_that_another_process_is_changing_is_waited_for(earlier
     store.close()
 
 
-def test_many_that_open_an_empty_database_at_once_all_get_a_store(empty: str) -> None:
+def test_many_that_open_an_empty_database_at_once_all_get_a_store(empty):
     open_at_once(empty)
 
 
@@ -206,7 +204,7 @@ def open_at_once(url: str) -> None:
         list(pool.map(open_and_look, range(6)))
 
 
-def test_a_store_of_a_newer_refeed_is_left_alone(empty: str) -> None:
+def test_a_store_of_a_newer_refeed_is_left_alone(empty):
     open_store(empty).close()
     engine = sa.create_engine(empty.replace("postgresql:", "postgresql+psycopg:"))
     with engine.begin() as connection:
@@ -217,13 +215,13 @@ def test_a_store_of_a_newer_refeed_is_left_alone(empty: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "mysql://u:secret@h/d", "jobs.db", "postgresql+psycopg2://h/d"])
-def test_a_url_of_something_else_is_refused_without_its_password(url: str) -> None:
+def test_a_url_of_something_else_is_refused_without_its_password(url):
     with pytest.raises(SettingsError) as refused:
         open_store(url)
     assert "secret" not in refused.value.message
 
 
-def test_a_server_that_does_not_answer_is_named_as_such() -> None:
+def test_a_server_that_does_not_answer_is_named_as_such():
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         # Bound and not listening: nobody else can take the port, and nobody answers.
@@ -233,7 +231,7 @@ def test_a_server_that_does_not_answer_is_named_as_such() -> None:
     assert "secret" not in refused.value.message
 
 
-def test_a_file_that_is_no_database_is_named_as_such(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_named_as_such(tmp_path):
     (tmp_path / "jobs.db").write_text("no database at all, and long enough to be taken for one" * 20)
     with pytest.raises(StoreError):
         JobStore(tmp_path / "jobs.db")
@@ -257,10 +255,10 @@ def test_a_database_that_goes_away_is_an_error_of_ours_and_comes_back(make_postg
         store.close()
 
 
-def test_no_look_of_a_supervisor_walks_through_all_jobs_that_ended(tmp_path: Path) -> None:
+def test_no_look_of_a_supervisor_walks_through_all_jobs_that_ended(tmp_path):
     """On SQLite, whose planner knows no figures; a store keeps every job for ever."""
     store = JobStore(tmp_path / "jobs.db")
-    asked: list[tuple[str, Any]] = []
+    asked = []
     engine = store._database._engine
     sa.event.listen(engine, "before_cursor_execute", lambda *given: asked.append((given[2], given[3])))
     store.insert("bf_1", KIND, {}, actor="ann")
@@ -293,10 +291,10 @@ def test_no_look_of_a_supervisor_walks_through_all_jobs_that_ended(tmp_path: Pat
     ] == []
 
 
-def test_the_newest_jobs_of_several_kinds_are_found_without_a_sort_of_all(tmp_path: Path) -> None:
+def test_the_newest_jobs_of_several_kinds_are_found_without_a_sort_of_all(tmp_path):
     """On SQLite: the page of jobs is looked at every few seconds, and schedules make jobs for years."""
     store = JobStore(tmp_path / "jobs.db")
-    asked: list[tuple[str, Any]] = []
+    asked = []
     sa.event.listen(store._database._engine, "before_cursor_execute", lambda *given: asked.append(given[2:4]))
     newest = (SortOrder("created_at", descending=True),)
     store.list_jobs(JobFilter(kinds=("backfill", "merge", "update")), limit=50, order=newest)

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,12 +15,12 @@ from connectors.spark.connect import ConnectServer
 from connectors.spark.environment import spark_environment
 from connectors.spark.home import find_spark_submit
 from jobs.dataproc import DataprocLauncher
-from jobs.files import Files, open_files
+from jobs.files import open_files
 from jobs.launcher import ConnectLauncher, Launch, Launcher, SparkSubmitLauncher
 from model.errors import LaunchError
 from model.process import DataprocBatch, Driver, Process
 from model.typed import reader
-from tests.standin.dataproc_server import DataprocServer, running_dataproc
+from tests.standin.dataproc_server import running_dataproc
 from tests.standin.gcs_server import pointing_at, running_gcs
 from tests.waiting import wait_until
 from tests.worlds.elsewhere import set_up_elsewhere
@@ -56,34 +55,34 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def environment(tmp_path_factory):
     modules = tmp_path_factory.mktemp("modules")
     (modules / "refeed_test_job.py").write_text(_JOB)
     return {**spark_environment(modules / "spark"), "PYTHONPATH": str(modules)}
 
 
 @pytest.fixture(scope="module")
-def server(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+def server(environment, tmp_path_factory):
     server = ConnectServer(tmp_path_factory.mktemp("connect"), environment)
     yield server
     server.stop()
 
 
 @pytest.fixture(scope="module")
-def dataproc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataprocServer]:
+def dataproc(tmp_path_factory):
     with running_gcs("jobs") as gcs, running_dataproc(tmp_path_factory.mktemp("dataproc"), gcs) as dataproc:
         yield dataproc
 
 
 @pytest.fixture
-def bucket(dataproc: DataprocServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
+def bucket(dataproc, monkeypatch):
     """The jobs' folder in the double of Cloud Storage."""
     with pointing_at(dataproc.gcs, monkeypatch):
         yield open_files("gs://jobs/refeed")
 
 
 @pytest.fixture(params=["connect", "spark-submit", "dataproc"])
-def launcher(request, environment, monkeypatch) -> Iterator[Launcher]:
+def launcher(request, environment, monkeypatch):
     monkeypatch.syspath_prepend(environment["PYTHONPATH"])
     if request.param == "connect":
         yield ConnectLauncher(request.getfixturevalue("server"), environment)
@@ -94,7 +93,7 @@ def launcher(request, environment, monkeypatch) -> Iterator[Launcher]:
             find_spark_submit(), environment, master="local[2]", driver_memory="512m", conf=conf
         )
         return
-    server: DataprocServer = request.getfixturevalue("dataproc")
+    server = request.getfixturevalue("dataproc")
     batches = Batches(replace(PLACE, host=server.host))
     launcher = DataprocLauncher(batches, request.getfixturevalue("bucket"), environment, conf)
     yield launcher
@@ -109,12 +108,12 @@ def launch(launcher: Launcher, folder: Path, **job: object) -> Driver:
 
 
 @pytest.fixture
-def log_of(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Driver], str]:
+def log_of(request, tmp_path):
     """Return what gives what a driver has printed."""
 
-    def read(driver: Driver) -> str:
+    def read(driver):
         if isinstance(driver, DataprocBatch):
-            server: DataprocServer = request.getfixturevalue("dataproc")
+            server = request.getfixturevalue("dataproc")
             return server.log_of(driver.name)
         return (tmp_path / "driver.log").read_text()
 
@@ -156,14 +155,14 @@ def test_a_driver_gets_its_one_argument_and_writes_its_log(launcher, tmp_path, l
     assert "the argument is a 'quoted' \"word\" and é" in log_of(driver)
 
 
-def test_the_code_of_a_driver_that_fails_is_told(launcher: Launcher, tmp_path: Path) -> None:
+def test_the_code_of_a_driver_that_fails_is_told(launcher, tmp_path):
     driver = launch(launcher, tmp_path, code=3)
     reason = ended(launcher, driver)
     assert re.search(r"ended with code|failed with exit code", reason)
     assert not reason.endswith("code 0.")
 
 
-def test_a_driver_that_is_killed_is_gone_with_its_children(launcher: Launcher, tmp_path: Path) -> None:
+def test_a_driver_that_is_killed_is_gone_with_its_children(launcher, tmp_path):
     driver = launch(launcher, tmp_path, wait=True)
     result = tmp_path / "result"
     wait_until(lambda: result.exists() and result.read_text() != "", "the driver runs", seconds=240)
@@ -205,7 +204,7 @@ def test_a_driver_of_another_kind_of_launcher_is_no_riddle(launcher, environment
         assert "REFEED_LAUNCHER was changed" in (launcher.exit_reason(foreign) or "")
 
 
-def test_what_can_not_be_started_is_an_error(environment: dict[str, str], tmp_path: Path) -> None:
+def test_what_can_not_be_started_is_an_error(environment, tmp_path):
     launcher = SparkSubmitLauncher(tmp_path / "none", environment, master="local", driver_memory="1g")
     with pytest.raises(LaunchError):
         launcher.launch(Launch("test", "json", "{}", tmp_path / "driver.log"))
@@ -213,13 +212,13 @@ def test_what_can_not_be_started_is_an_error(environment: dict[str, str], tmp_pa
         launcher.launch(Launch("test", "no_such_module", "{}", tmp_path / "driver.log"))
 
 
-def test_a_server_is_started_once_and_found_again(server: ConnectServer, environment: dict[str, str]) -> None:
+def test_a_server_is_started_once_and_found_again(server, environment):
     url = server.start()
     other = ConnectServer(server.log.parent, environment)
     assert (other.start(), other.url()) == (url, url)
 
 
-def test_a_server_that_was_killed_is_started_again(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_server_that_was_killed_is_started_again(environment, tmp_path):
     server = ConnectServer(tmp_path / "run", environment, driver_memory="512m")
     try:
         server.start()
@@ -232,7 +231,7 @@ def test_a_server_that_was_killed_is_started_again(environment: dict[str, str], 
     assert server.url() is None
 
 
-def test_a_server_that_can_not_start_says_why(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_server_that_can_not_start_says_why(environment, tmp_path):
     broken = {**environment, "JAVA_HOME": str(tmp_path)}
     with pytest.raises(LaunchError, match=r"connect\.log ends with"):
         ConnectServer(tmp_path / "run", broken).start()

@@ -1,7 +1,6 @@
 """What Refeed relies on of any Pub/Sub: the same client code against our local server and Google's emulator."""
 
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -19,12 +18,9 @@ from model.errors import PubSubError, SubscriptionMismatchError, SubscriptionNot
 from model.message import Message, replay_token
 from tests.contract.official_pubsub import HOW_TO_GET_IT, find_official_emulator, running_official_emulator
 
-Publish = Callable[..., list[str]]
-Pull = Callable[..., list[dict[str, Any]]]
-
 
 @pytest.fixture(scope="module", params=["local", "official"])
-def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def host(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pubsub")
     if request.param == "local":
         with PubSubServer(folder) as server:
@@ -38,38 +34,38 @@ def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-def is_official(request: pytest.FixtureRequest, host: str) -> bool:
+def is_official(request, host):
     return "official" in request.node.callspec.id
 
 
 @pytest.fixture
-def pubsub(host: str, request: pytest.FixtureRequest) -> Iterator[PubSub]:
+def pubsub(host, request):
     """A project of the test's own."""
     with PubSub(f"p-{abs(hash(request.node.nodeid)):x}", host) as pubsub:
         yield pubsub
 
 
 @pytest.fixture
-def publish(pubsub: PubSub) -> Publish:
-    def send(*messages: Message, topic: str = "orders") -> list[str]:
+def publish(pubsub):
+    def send(*messages, topic="orders"):
         return Publisher(pubsub.channel, pubsub.topic_path(topic)).publish(messages)
 
     return send
 
 
 @pytest.fixture
-def pull(pubsub: PubSub) -> Iterator[Pull]:
+def pull(pubsub):
     """Return what pulls as the backup stream does, until ``count`` are there or ``seconds`` are over."""
     # One for all batches of a subscription, as a stream's slot has: what comes late goes into the next batch.
-    pullers: dict[str, Puller] = {}
+    pullers = {}
 
-    def take(subscription: str, count: int, *, seconds: float = 60.0, acks: bool = True) -> list[dict[str, Any]]:
+    def take(subscription, count, *, seconds=60.0, acks=True):
         path = pubsub.subscription_path(subscription)
         puller = pullers.setdefault(subscription, Puller(lambda: pubsub.channel))
         limits = PullLimits(
             idle_seconds=min(seconds, 2.0), linger_seconds=0.1, backlog_seconds=1.0, max_bytes=10**9
         )
-        rows: list[dict[str, Any]] = []
+        rows = []
         deadline = time.monotonic() + seconds
         while len(rows) < count and time.monotonic() < deadline:
             batch = puller.start_batch([PullTarget(path, subscription, "orders", 10)])
@@ -86,7 +82,7 @@ def pull(pubsub: PubSub) -> Iterator[Pull]:
         puller.give_back()
 
 
-def test_topics_are_created_and_found_by_name_and_label(pubsub: PubSub) -> None:
+def test_topics_are_created_and_found_by_name_and_label(pubsub):
     assert not pubsub.topic_exists("orders")
     for name in ("orders", "orders"):
         pubsub.create_topic(name)
@@ -97,7 +93,7 @@ def test_topics_are_created_and_found_by_name_and_label(pubsub: PubSub) -> None:
     assert pubsub.list_topics(label=("backup", "yes")) == ["members"]
 
 
-def test_a_backup_subscription_is_what_was_asked_for_and_never_expires(pubsub: PubSub) -> None:
+def test_a_backup_subscription_is_what_was_asked_for_and_never_expires(pubsub):
     pubsub.create_topic("orders")
     made = pubsub.attach_backup("orders", token="t1", ack_deadline_seconds=30)
     assert pubsub.attach_backup("orders", token="t1", ack_deadline_seconds=30) == made
@@ -112,7 +108,7 @@ def test_a_backup_subscription_is_what_was_asked_for_and_never_expires(pubsub: P
         pubsub.attach_backup("none", token="t1", ack_deadline_seconds=30)
 
 
-def test_what_can_be_changed_of_a_subscription_is(pubsub: PubSub) -> None:
+def test_what_can_be_changed_of_a_subscription_is(pubsub):
     pubsub.create_topic("orders")
     made = pubsub.create_subscription("held", "orders", ack_deadline_seconds=10)
     wanted = pubsub.create_subscription("wanted", "orders", ack_deadline_seconds=60, retention_seconds=3600)
@@ -128,7 +124,7 @@ def as_fields(info: Any) -> dict[str, Any]:
     return {name: getattr(info, name) for name in info.__dataclass_fields__}
 
 
-def test_what_was_published_is_pulled_bit_for_bit(pubsub: PubSub, publish: Publish, pull: Pull) -> None:
+def test_what_was_published_is_pulled_bit_for_bit(pubsub, publish, pull):
     pubsub.create_topic("orders")
     pubsub.create_subscription("all", "orders")
     messages = [
@@ -149,7 +145,7 @@ def test_what_was_published_is_pulled_bit_for_bit(pubsub: PubSub, publish: Publi
     assert pull("all", 1, seconds=2.0) == []
 
 
-def test_many_messages_are_published_and_pulled_once_each(pubsub: PubSub, publish: Publish, pull: Pull) -> None:
+def test_many_messages_are_published_and_pulled_once_each(pubsub, publish, pull):
     pubsub.create_topic("orders")
     pubsub.create_subscription("all", "orders")
     ids = publish(*(Message(b"%d" % n, {"n": str(n)}) for n in range(5000)))
@@ -192,7 +188,7 @@ def test_what_is_not_acknowledged_comes_again_after_its_deadline(pubsub, publish
     assert (first["message_id"], again["message_id"]) == (message_id, message_id)
 
 
-def test_messages_of_a_key_come_in_their_order(pubsub: PubSub, publish: Publish, pull: Pull) -> None:
+def test_messages_of_a_key_come_in_their_order(pubsub, publish, pull):
     pubsub.create_topic("orders")
     pubsub.create_subscription("ordered", "orders", ordering=True)
     publish(*(Message(b"%d" % n, {}, ordering_key=f"key{n % 3}") for n in range(300)))
@@ -218,7 +214,7 @@ def test_a_snapshot_brings_back_what_was_open_when_it_was_made(pubsub, publish, 
     assert pubsub.list_snapshots() == []
 
 
-def test_what_is_not_there_is_said_in_our_words(pubsub: PubSub, publish: Publish, pull: Pull) -> None:
+def test_what_is_not_there_is_said_in_our_words(pubsub, publish, pull):
     with pytest.raises(TopicNotFoundError):
         publish(Message(b"1", {}), topic="none")
     with pytest.raises(SubscriptionNotFoundError):

@@ -2,11 +2,9 @@
 
 import json
 import uuid
-from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -66,8 +64,8 @@ def newest_first(count: int) -> pa.RecordBatch:
 
 
 @pytest.fixture(scope="module", params=["lake", *BUCKETS, "bigquery"])
-def world(request, tmp_path_factory, session_standin) -> Iterator[World]:
-    home: Path = tmp_path_factory.mktemp("home")
+def world(request, tmp_path_factory, session_standin):
+    home = tmp_path_factory.mktemp("home")
     is_bucket = request.param in ("s3", "gs")
     server = request.getfixturevalue(f"{request.param}_server") if is_bucket else ""
     environment = {
@@ -87,7 +85,7 @@ def world(request, tmp_path_factory, session_standin) -> Iterator[World]:
             yield World(settings, space, queries)
 
 
-def test_an_answer_has_as_many_rows_as_are_wanted_and_says_whether_there_are_more(world: World) -> None:
+def test_an_answer_has_as_many_rows_as_are_wanted_and_says_whether_there_are_more(world):
     query = world.validate("topic, COUNT(*) AS n", "GROUP BY topic ORDER BY topic", replay=False)
     whole = world.queries.answer(query, max_rows=2)
     assert whole.rows.to_pylist() == [{"topic": "members", "n": 3}, {"topic": "orders", "n": ROWS}]
@@ -96,7 +94,7 @@ def test_an_answer_has_as_many_rows_as_are_wanted_and_says_whether_there_are_mor
     assert (cut.rows.to_pylist(), cut.is_cut) == ([{"topic": "members", "n": 3}], True)
 
 
-def test_a_table_is_there_or_it_is_not(world: World) -> None:
+def test_a_table_is_there_or_it_is_not(world):
     assert world.queries.has_table(world.settings.archive_table)
     assert not world.queries.has_table("nothing.here")
 
@@ -104,7 +102,7 @@ def test_a_table_is_there_or_it_is_not(world: World) -> None:
 def test_what_is_looked_into_for_its_rows_has_the_same_figures(world, monkeypatch):
     read = QueryRuns.read
 
-    def row_by_row(runs: QueryRuns, table: str, columns: Sequence[str] = ()) -> Any:
+    def row_by_row(runs, table, columns=()):
         schema, batches = read(runs, table, columns)
         rows = [batch.slice(n, 1) for batch in batches for n in range(batch.num_rows)]
         # BigQuery gives rows in any order.
@@ -125,8 +123,8 @@ def test_what_is_looked_into_for_its_rows_has_the_same_figures(world, monkeypatc
     assert not figures.is_cut
 
 
-def test_a_query_may_read_only_what_its_caller_pays_for(world: World) -> None:
-    scanned: list[int] = []
+def test_a_query_may_read_only_what_its_caller_pays_for(world):
+    scanned = []
     wanted = replace(ReplayQuery(world.validate()), max_bytes_billed=10**12, check_bill=scanned.append)
     world.queries.source(wanted)
     assert len(scanned) == 1
@@ -134,7 +132,7 @@ def test_a_query_may_read_only_what_its_caller_pays_for(world: World) -> None:
 
 
 @pytest.mark.parametrize("by_key", [False, True])
-def test_a_selection_has_every_row_once(world: World, by_key: bool) -> None:
+def test_a_selection_has_every_row_once(world, by_key):
     rows = world.select(world.validate(condition="AND topic = 'orders'"), by_key=by_key)
     assert sorted(row["message_id"] for row in rows) == sorted(f"m{n}" for n in range(ROWS))
     found = next(row for row in rows if row["message_id"] == "m7")
@@ -143,7 +141,7 @@ def test_a_selection_has_every_row_once(world: World, by_key: bool) -> None:
         assert [int(row["message_id"][1:]) for row in rows] == [n for k in range(4) for n in range(k, ROWS, 4)]
 
 
-def test_topics_are_counted_by_their_ingestion(world: World) -> None:
+def test_topics_are_counted_by_their_ingestion(world):
     now = datetime.now(UTC)
     volumes = world.queries.counts.volumes(Window(now - timedelta(days=7), now))
     assert {topic: volume.messages for topic, volume in volumes.items()} == {"orders": ROWS, "members": 3}
@@ -151,7 +149,7 @@ def test_topics_are_counted_by_their_ingestion(world: World) -> None:
     assert sum(found.values()) == 3
 
 
-def test_a_query_is_checked_without_a_dry_run_and_names_the_tables_that_it_may_read(world: World) -> None:
+def test_a_query_is_checked_without_a_dry_run_and_names_the_tables_that_it_may_read(world):
     table = world.settings.archive_table
     policy = world.queries.policy(Policy(table, world.settings.project, datetime.now(UTC), ("ops.gone",)))
     bad = check_replay_query(f"SELECT data FROM {table}", {}, policy, world.queries.check)

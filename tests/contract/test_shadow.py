@@ -2,7 +2,6 @@
 
 import json
 import uuid
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -24,7 +23,7 @@ from tests.pipeline.shadowed import BUDGET, NOON, SECRET, ShadowedWorld, order
 
 
 @pytest.fixture(params=["lake", "bigquery", "memory"])
-def world(request, tmp_path, shared_standin) -> Iterator[ShadowedWorld]:
+def world(request, tmp_path, shared_standin):
     dataset = f"d{uuid.uuid4().hex[:12]}"
     settings = read_settings(
         {
@@ -41,7 +40,7 @@ def world(request, tmp_path, shared_standin) -> Iterator[ShadowedWorld]:
     found.close()
 
 
-def test_rows_and_dead_letters_of_the_same_code_are_equal_cell_by_cell(world: ShadowedWorld) -> None:
+def test_rows_and_dead_letters_of_the_same_code_are_equal_cell_by_cell(world):
     payloads = {f"m{number}": order(number) for number in range(1, 5)} | {"m5": b"no JSON", "m6": b"{}"}
     hooks = {"h1": b'{"a":1,"b":{"c":[1.5]}}', "h2": b'{"a":"x","d":null}', "h3": b"no JSON"}
     world.run("orders", **payloads)
@@ -62,7 +61,7 @@ def test_rows_and_dead_letters_of_the_same_code_are_equal_cell_by_cell(world: Sh
     assert (report.state, report.has_differences) == (ShadowState.FOLLOWING, False)
 
 
-def test_cells_that_differ_are_shown_and_may_differ_where_it_is_said(world: ShadowedWorld) -> None:
+def test_cells_that_differ_are_shown_and_may_differ_where_it_is_said(world):
     world.keep("orders", m1=order(1, weight=2.5, raw={"a": 2}), m2=order(2), m3=b"no JSON", m4=order(4))
     world.stage("orders", m1=order(1, raw={"a": 3}), m2=order(2), m3=order(3), m4=b"no JSON")
     report = world.shadow().look()
@@ -78,7 +77,7 @@ def test_cells_that_differ_are_shown_and_may_differ_where_it_is_said(world: Shad
     assert (allowed.rows_equal, allowed.rows_different) == (4, 0)
 
 
-def test_a_row_that_is_not_staged_waits_and_is_missing_a_bounded_time_later(world: ShadowedWorld) -> None:
+def test_a_row_that_is_not_staged_waits_and_is_missing_a_bounded_time_later(world):
     world.keep("orders", m1=order(1), m2=order(2))
     world.stage("orders", m1=order(1))
     shadow = world.shadow(wait_seconds=3600)
@@ -95,7 +94,7 @@ def test_a_row_that_is_not_staged_waits_and_is_missing_a_bounded_time_later(worl
     assert '"sku": "ключ"' in example.new
 
 
-def test_a_new_column_differs_and_rows_of_an_older_schema_are_not_compared(world: ShadowedWorld) -> None:
+def test_a_new_column_differs_and_rows_of_an_older_schema_are_not_compared(world):
     world.run("orders", m1=order(1, more="x"))
     # The registry has a column that the running release does not write yet.
     world.publish("string more = 10;")
@@ -110,7 +109,7 @@ def test_a_new_column_differs_and_rows_of_an_older_schema_are_not_compared(world
     assert (skipped.rows_skipped, skipped.messages_compared) == (1, 0)
 
 
-def test_reading_is_bounded_and_changes_nothing(world: ShadowedWorld) -> None:
+def test_reading_is_bounded_and_changes_nothing(world):
     world.run("orders", m1=order(1), m2=b"no JSON")
     before = rows_of(world)
     shadow = world.shadow()

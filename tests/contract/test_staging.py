@@ -2,7 +2,6 @@
 
 import shutil
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
-def mine() -> str:
+def mine():
     return new_job_id("bf")
 
 
@@ -37,7 +36,7 @@ def landed(shop: Shop, backfill: str) -> set[int]:
     return {int(row) for rows in shop.backfills().landed_rows(backfill) for row in np.asarray(rows)}
 
 
-def test_the_rows_of_one_backfill_are_counted_and_known_when_they_are_merged(shop: Shop, mine: str) -> None:
+def test_the_rows_of_one_backfill_are_counted_and_known_when_they_are_merged(shop, mine):
     other, late = new_job_id("bf"), new_job_id("bf")
     assert landed(shop, mine) == set()
     assert shop.backfills().merged_rows(mine) == 0
@@ -60,7 +59,7 @@ def test_the_rows_of_one_backfill_are_counted_and_known_when_they_are_merged(sho
     assert shop.backfills().merged_rows(mine) == 3
 
 
-def test_a_backfill_is_taken_out_and_nothing_else(shop: Shop, mine: str) -> None:
+def test_a_backfill_is_taken_out_and_nothing_else(shop, mine):
     other = new_job_id("bf")
     stage(shop, mine, 0, 1)
     stage(shop, other, 0)
@@ -79,7 +78,7 @@ def test_a_merge_that_has_read_what_is_taken_out_does_not_bring_it_back(shop, mi
     stage(shop, mine, 0, 1)
     deleted = []
 
-    def delete() -> None:
+    def delete():
         deleted.append(shop.backfills().delete_rows(mine))
 
     with at_failpoint(monkeypatch, "merge.compared", delete), pytest.raises(MergeOvertakenError):
@@ -96,7 +95,7 @@ def test_what_a_merge_takes_while_it_is_taken_out_is_said(shop, mine, monkeypatc
     staging = shop.backfills()
     delete = staging._delete_from  # type: ignore[attr-defined]
 
-    def merged_before(*arguments: object) -> int:
+    def merged_before(*arguments):
         merge(shop)
         return int(delete(*arguments))
 
@@ -108,7 +107,7 @@ def test_what_a_merge_takes_while_it_is_taken_out_is_said(shop, mine, monkeypatc
 def test_what_is_counted_as_merged_is_what_the_merge_took(shop, mine, monkeypatch):
     stage(shop, mine, 0)
 
-    def stage_late() -> None:
+    def stage_late():
         # By its time it is of this merge, which had looked before.
         stage(shop, mine, 1, hours=-5)
 
@@ -119,7 +118,7 @@ def test_what_is_counted_as_merged_is_what_the_merge_took(shop, mine, monkeypatc
     assert shop.backfills().merged_rows(mine) == 2
 
 
-def test_rows_that_may_be_merged_are_not_counted_and_not_deleted(tmp_path: Path, mine: str) -> None:
+def test_rows_that_may_be_merged_are_not_counted_and_not_deleted(tmp_path, mine):
     """The list of what the last merge took is lost."""
     shop = LakeShop(lake=tmp_path / "lake")
     stage(shop, mine, 0)
@@ -132,7 +131,7 @@ def test_rows_that_may_be_merged_are_not_counted_and_not_deleted(tmp_path: Path,
     shop.warehouse.close()
 
 
-def test_what_was_merged_without_lists_is_known_by_its_time(tmp_path: Path, mine: str) -> None:
+def test_what_was_merged_without_lists_is_known_by_its_time(tmp_path, mine):
     """As a Refeed of old left it: it took what was not younger than its look at the clock."""
     shop, at = LakeShop(lake=tmp_path / "lake"), datetime.now(UTC)
     shop.stage([order(0, _backfill_id=mine, _backfill_row=0)], at)
@@ -147,8 +146,8 @@ def test_what_was_merged_without_lists_is_known_by_its_time(tmp_path: Path, mine
     shop.warehouse.close()
 
 
-def test_of_several_tables_it_is_said_what_is_left_and_nothing_where_none_was_deleted() -> None:
-    def fail() -> int:
+def test_of_several_tables_it_is_said_what_is_left_and_nothing_where_none_was_deleted():
+    def fail():
         raise WarehouseError("The disk is full.")
 
     with pytest.raises(

@@ -3,7 +3,6 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -14,11 +13,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def services() -> dict[str, Any]:
+def services():
     return yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 
 
-def test_whoever_is_waited_for_is_there_and_says_how_it_is(services: dict[str, Any]) -> None:
+def test_whoever_is_waited_for_is_there_and_says_how_it_is(services):
     for name, service in services.items():
         for other, wanted in service.get("depends_on", {}).items():
             assert other in services, f"{name} waits for {other}"
@@ -26,20 +25,20 @@ def test_whoever_is_waited_for_is_there_and_says_how_it_is(services: dict[str, A
                 assert "healthcheck" in services[other], f"{name} waits for the health of {other}"
 
 
-def test_what_is_published_is_published_on_loopback_only(services: dict[str, Any]) -> None:
+def test_what_is_published_is_published_on_loopback_only(services):
     ports = [port for service in services.values() for port in service.get("ports", [])]
     assert len(ports) == 3
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
-def test_every_target_that_is_built_is_in_the_dockerfile(services: dict[str, Any]) -> None:
+def test_every_target_that_is_built_is_in_the_dockerfile(services):
     stages = set(re.findall(r"^FROM .* AS (\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
     wanted = {service["build"]["target"] for service in services.values() if "build" in service}
     assert wanted == {"refeed", "bigquery-standin"}
     assert wanted <= stages
 
 
-def test_docker_compose_takes_it() -> None:
+def test_docker_compose_takes_it():
     ways = (["docker", "compose"], ["docker-compose"])
     for way in ways:
         if shutil.which(way[0]) and run(*way, "version").returncode == 0:

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -36,7 +35,7 @@ PYTHON = "/opt/refeed/bin/python"
 
 
 @pytest.fixture(scope="module")
-def workshop() -> Iterator[Path]:
+def workshop():
     """A folder that every user may enter, unlike pytest's."""
     workshop = Path(tempfile.mkdtemp(prefix="refeed-image-"))
     workshop.chmod(0o755)
@@ -45,7 +44,7 @@ def workshop() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def builder(workshop: Path) -> Builder:
+def builder(workshop):
     base, _ = read_stages((ROOT / "Dockerfile").read_text())["build"]
     builder = Builder(workshop, ROOT, find_python(base))
     try:
@@ -56,20 +55,20 @@ def builder(workshop: Path) -> Builder:
 
 
 @pytest.fixture
-def tmp_path(workshop: Path) -> Path:
+def tmp_path(workshop):
     folder = Path(tempfile.mkdtemp(dir=workshop))
     folder.chmod(0o755)
     return folder
 
 
 @pytest.fixture
-def refeed(builder: Builder) -> Iterator[Machine]:
+def refeed(builder):
     with builder.entered(builder.build("refeed")) as machine:
         yield machine
 
 
 @pytest.fixture
-def batches(builder: Builder, spark35: Path) -> Iterator[Machine]:
+def batches(builder, spark35):
     """The image of Dataproc's batches, with the runtime's own Spark mounted."""
     with builder.entered(builder.build("dataproc")) as machine:
         spark = machine.place("/usr/lib/spark/python")
@@ -110,13 +109,13 @@ def run(machine: Machine, *words: str, **environment: str) -> subprocess.Complet
     )
 
 
-def test_docker_run_without_a_command_shows_the_help(refeed: Machine) -> None:
+def test_docker_run_without_a_command_shows_the_help(refeed):
     shown = run(refeed)
     assert shown.returncode == 0, shown.stderr
     assert "Usage: refeed" in shown.stdout
 
 
-def test_nothing_is_missing_in_the_image_of_the_processes(refeed: Machine, host: str) -> None:
+def test_nothing_is_missing_in_the_image_of_the_processes(refeed, host):
     asked = run(refeed, "refeed", "doctor", "--json", PUBSUB_EMULATOR_HOST=host)
 
     assert asked.returncode == 0, asked.stdout + asked.stderr
@@ -129,7 +128,7 @@ def test_nothing_is_missing_in_the_image_of_the_processes(refeed: Machine, host:
     assert "0 topics" in found["Pub/Sub"]
 
 
-def test_a_process_runs_as_its_user_who_can_write_nothing_but_the_home(refeed: Machine) -> None:
+def test_a_process_runs_as_its_user_who_can_write_nothing_but_the_home(refeed):
     if not refeed.is_its_user:
         pytest.skip("only root can become the image's user")
     program = "import os, sys; print(os.getuid(), *[os.access(path, os.W_OK) for path in sys.argv[1:]])"
@@ -137,13 +136,13 @@ def test_a_process_runs_as_its_user_who_can_write_nothing_but_the_home(refeed: M
     assert run(refeed, "python", "-c", program, *places).stdout == "10001 False False False True\n"
 
 
-def test_a_probe_of_a_stream_that_never_ran_fails_without_a_traceback(refeed: Machine) -> None:
+def test_a_probe_of_a_stream_that_never_ran_fails_without_a_traceback(refeed):
     probed = run(refeed, "python", "-m", "streams.probe", "backup")
     assert probed.returncode == 1, probed
     assert "Traceback" not in probed.stderr
 
 
-def test_compose_s_stand_in_for_bigquery_starts(builder: Builder, tmp_path: Path) -> None:
+def test_compose_s_stand_in_for_bigquery_starts(builder, tmp_path):
     with builder.entered(builder.build("bigquery-standin")) as machine, Children() as children:
         program, *words = (inside(machine.root, word) for word in machine.image.command)
         ports = {"9050": str(free_port()), "9060": str(free_port())}

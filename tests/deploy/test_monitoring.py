@@ -31,8 +31,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 def dashboard() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((FOLDER / "dashboard.json").read_text())
-    return found
+    return json.loads((FOLDER / "dashboard.json").read_text())
 
 
 def expressions() -> Iterator[str]:
@@ -42,13 +41,13 @@ def expressions() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def catalogue(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+def catalogue(tmp_path_factory):
     """The labels of every series that /metrics can have, as it renders them."""
     store = JobStore(tmp_path_factory.mktemp("store") / "jobs.db")
     job = store.insert(new_job_id("bf"), "backfill", {}, actor="ann")
     store.move(job.id, JobState.FAILED, actor="refeed", error=FaultRecord("x", "X."))
     names = [figure.name.removeprefix("refeed_stream_") for figure in FIGURES]
-    fields: dict[str, Any] = dict.fromkeys(StreamInfo.__dataclass_fields__)
+    fields = dict.fromkeys(StreamInfo.__dataclass_fields__)
     numbers = ("seconds_since_report", "over_seconds", "lag_seconds", "backlog_messages", "batch_seconds")
     stream = StreamInfo(
         **{
@@ -64,14 +63,14 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     metrics = Metrics(lambda: store, lambda: [stream])
     metrics.count("listBackfills", 200)
     families = text_string_to_metric_families(metrics.render())
-    found: dict[str, set[str]] = {}
+    found = {}
     for sample in (sample for family in families for sample in family.samples):
         found.setdefault(sample.name, set()).update(sample.labels)
     store.close()
     return found
 
 
-def test_every_series_that_is_named_exists_with_the_labels_that_are_named(catalogue: dict[str, set[str]]) -> None:
+def test_every_series_that_is_named_exists_with_the_labels_that_are_named(catalogue):
     named = [match for text in expressions() for match in SERIES.finditer(text)]
     assert len(named) > 20
     assert {match[1] for match in named} - set(catalogue) == set()
@@ -80,13 +79,13 @@ def test_every_series_that_is_named_exists_with_the_labels_that_are_named(catalo
         assert labels <= catalogue[match[1]], match[0]
 
 
-def test_every_state_that_is_named_is_a_jobs_state() -> None:
+def test_every_state_that_is_named_is_a_jobs_state():
     states = [value for text in expressions() for label, value in MATCHER.findall(text) if label == "state"]
     assert states
     assert {state for value in states for state in value.split("|")} <= {state.value for state in JobState}
 
 
-def test_every_series_of_streams_is_on_the_dashboard_or_in_a_rule(catalogue: dict[str, set[str]]) -> None:
+def test_every_series_of_streams_is_on_the_dashboard_or_in_a_rule(catalogue):
     named = {match[1] for text in expressions() for match in SERIES.finditer(text)}
     # They say of what time another one is; the total is that one's integral.
     beside = {
@@ -97,14 +96,14 @@ def test_every_series_of_streams_is_on_the_dashboard_or_in_a_rule(catalogue: dic
     assert {name for name in catalogue if name.startswith("refeed_stream_")} - named == beside
 
 
-def test_every_rule_has_a_name_of_its_own_a_severity_and_says_what_to_do() -> None:
+def test_every_rule_has_a_name_of_its_own_a_severity_and_says_what_to_do():
     names = [rule["alert"] for rule in rules()]
     assert len(set(names)) == len(names)
     assert all(rule["labels"]["severity"] in {"page", "ticket"} for rule in rules())
     assert {tuple(rule["annotations"]) for rule in rules()} == {("summary", "description", "action")}
 
 
-def test_panels_have_places_and_numbers_of_their_own() -> None:
+def test_panels_have_places_and_numbers_of_their_own():
     panels = dashboard()["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     cells = [
@@ -118,14 +117,14 @@ def test_panels_have_places_and_numbers_of_their_own() -> None:
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
-def test_promtool_reads_the_rules() -> None:
+def test_promtool_reads_the_rules():
     command = ["promtool", "check", "rules", str(FOLDER / "alerts.yaml")]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
-def test_the_rules_ring_when_they_should_and_only_then(tmp_path: Path) -> None:
+def test_the_rules_ring_when_they_should_and_only_then(tmp_path):
     situations = (Path(__file__).parent / "alerts_test.yaml").read_text()
     path = tmp_path / "alerts_test.yaml"
     path.write_text(situations.replace("ALERTS]", f"{FOLDER / 'alerts.yaml'}]", 1))

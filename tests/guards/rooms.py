@@ -73,8 +73,7 @@ def replace_table(page: str, table: str) -> str:
 def read_contracts(root: Path = ROOT) -> list[dict[str, Any]]:
     """Return import-linter's contracts."""
     document = tomllib.loads((root / "pyproject.toml").read_text())
-    found: list[dict[str, Any]] = document["tool"]["importlinter"]["contracts"]
-    return found
+    return document["tool"]["importlinter"]["contracts"]
 
 
 def _top(module: str) -> str:

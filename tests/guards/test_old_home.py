@@ -4,7 +4,6 @@ import base64
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 
 from tests.guards.home_system import NOT_JSON, Record, System, wait_for, wait_until_all_is_in
 from tests.guards.old_home import NOTIFY_SECRET, REPLAYED_ROWS, unpack
-from tests.worlds.http import Answer, Call, answering
+from tests.worlds.http import Answer, answering
 
 HOMES = sorted((Path(__file__).parent / "homes").glob("*.tar.xz"))
 PROGRAM = Path(sys.executable).parent / "refeed"
@@ -27,10 +26,10 @@ class Listener:
 
 
 @pytest.fixture
-def listener() -> Iterator[Listener]:
+def listener():
     found = Listener()
 
-    def hear(call: Call) -> Answer:
+    def hear(call):
         found.news.append(json.loads(call.body))
         return Answer(204)
 
@@ -68,7 +67,7 @@ def check_reporting(system: System, record: Record) -> None:
         assert {row["id"]: row["version"] for row in rows} == record.newest(source)
 
 
-def test_there_is_a_home_to_open() -> None:
+def test_there_is_a_home_to_open():
     assert HOMES != []
 
 

@@ -3,7 +3,6 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -67,27 +66,27 @@ class ClusterYard(Backyard):
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def python(tmp_path_factory):
     return install_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture
-def children() -> Iterator[Children]:
+def children():
     with Children() as started:
         yield started
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, children: Children, python: Path) -> Cluster:
+def cluster(tmp_path, children, python):
     return Cluster(tmp_path / "cluster", children, python)
 
 
 @pytest.fixture
-def yard(tmp_path: Path, children: Children, cluster: Cluster, python: Path) -> ClusterYard:
+def yard(tmp_path, children, cluster, python):
     return ClusterYard(tmp_path / "home", children, cluster, python)
 
 
-def test_the_wheel_alone_has_all_of_refeed(python: Path, tmp_path: Path) -> None:
+def test_the_wheel_alone_has_all_of_refeed(python, tmp_path):
     command = [str(python), "-c", "import backup.job, sys; sys.exit(0 if '/venv/' in backup.job.__file__ else 1)"]
     child = Child("import", command, environment={"PYTHONSAFEPATH": "1"}, log=tmp_path / "import.log").start()
     wait_until(lambda: not child.is_running, seconds=60, why="the import ends")
@@ -99,7 +98,7 @@ def test_a_worker_killed_during_a_backup_and_one_during_a_backfill_lose_nothing(
     yard.publish("orders", 2_000)
     backup = yard.start("backup", "backup")
 
-    def is_under_way() -> bool:
+    def is_under_way():
         assert backup.is_running, backup.ended_error().message
         yard.publish("orders", 5, seed=time.monotonic_ns())
         return yard.unacked() < len(yard.published)
@@ -132,7 +131,7 @@ def test_a_worker_killed_during_a_backup_and_one_during_a_backfill_lose_nothing(
         }
         backfill = http.post("/backfills", json=asked).raise_for_status().json()
 
-        def look() -> dict:
+        def look():
             return http.get(f"/jobs/{backfill['id']}").raise_for_status().json()
 
         # Whichever worker has the task: one of the two that are killed has it.

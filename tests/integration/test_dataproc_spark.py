@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from rollout.child import Children
 from tests.acceptance.test_backfill_bigquery import QUERY, ROWS, BigQueryHouse
-from tests.standin.fixture import StandIn, standin
+from tests.standin.fixture import standin
 from tests.worlds.pypi import install
 
 __all__ = ["standin"]
@@ -43,19 +42,19 @@ print(len(names))
 
 
 @pytest.fixture(scope="module")
-def spark35() -> Path:
+def spark35():
     """A folder with PySpark 3.5."""
     return install(_SPARK, _PY4J, options=("--no-deps",))
 
 
 @pytest.fixture
-def environment(spark35: Path) -> dict[str, str]:
+def environment(spark35):
     # It comes before the environment's own packages, so that PySpark and py4j are the older ones everywhere.
     return {"PYTHONPATH": os.pathsep.join([str(spark35), str(_ROOT)])}
 
 
 @pytest.fixture
-def house(tmp_path: Path, standin: StandIn, environment: dict[str, str]) -> Iterator[BigQueryHouse]:
+def house(tmp_path, standin, environment):
     given = {
         **standin.environment,
         **environment,
@@ -66,7 +65,7 @@ def house(tmp_path: Path, standin: StandIn, environment: dict[str, str]) -> Iter
         yield house
 
 
-def test_every_module_of_a_batch_imports_under_spark_3_5(environment: dict[str, str]) -> None:
+def test_every_module_of_a_batch_imports_under_spark_3_5(environment):
     done = subprocess.run(
         [sys.executable, "-c", _IMPORT_ALL],
         env={**os.environ, **environment},

@@ -2,10 +2,8 @@
 
 import time
 import uuid
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -14,8 +12,6 @@ from inventory.service import Inventory
 from model.errors import QueryStoppedError, QueryTooLargeError, TopicUnknownError
 from model.principal import LOCAL
 from tests.standin.archived import fill_archive, numbered_messages
-from tests.standin.fixture import StandIn
-from warehouse.bigquery.warehouse import BigQueryWarehouse
 from warehouse.queries import QuerySpace
 
 ROWS = 300
@@ -23,13 +19,13 @@ BILLED = ("jobs.insert", "jobs.query")
 
 
 @pytest.fixture(scope="module")
-def bigquery(session_standin: StandIn) -> BigQueryWarehouse:
+def bigquery(session_standin):
     """An archive that holds 300 messages as orders, newest first, and ten of members."""
     return fill_archive(session_standin, f"d{uuid.uuid4().hex[:12]}.messages", numbered_messages([""] * ROWS))
 
 
 @pytest.fixture
-def inventory(tmp_path, emulator_host, pubsub, bigquery) -> Iterator[Inventory]:
+def inventory(tmp_path, emulator_host, pubsub, bigquery):
     pubsub.create_topic("replay")
     with closing(bigquery.open_queries(QuerySpace("500MB", tmp_path / "spill"))) as queries:
         yield Inventory(pubsub, queries, home=tmp_path, replay_secret="secret", reports=list, groups=lambda: None)
@@ -49,7 +45,7 @@ def test_topics_have_their_volumes_and_are_counted_once_in_five_minutes(inventor
 
 
 @pytest.mark.parametrize("step", ["minute", "hour", "day"])
-def test_a_histogram_counts_a_topic_by_the_time_of_its_ingestion(inventory: Inventory, step: Any) -> None:
+def test_a_histogram_counts_a_topic_by_the_time_of_its_ingestion(inventory, step):
     found = inventory.histogram("orders", principal=LOCAL, step=step)
     assert (found.messages, sum(bucket["messages"] for bucket in found.buckets)) == (ROWS, ROWS)
     assert len(found.buckets) - {"minute": 60, "hour": 24, "day": 30}[step] in (0, 1)
@@ -74,7 +70,7 @@ def test_messages_are_browsed_by_one_capped_query_a_page(inventory):
         inventory.read_messages(MessageRequest("orders", max_bytes_billed=1), principal=LOCAL)
 
 
-def test_a_page_that_nobody_waits_for_any_more_is_cancelled(inventory: Inventory, shared_standin: StandIn) -> None:
+def test_a_page_that_nobody_waits_for_any_more_is_cancelled(inventory, shared_standin):
     shared_standin.fault("jobs.run", "delay", seconds=60.0)
     began = time.monotonic()
     with pytest.raises(QueryStoppedError):

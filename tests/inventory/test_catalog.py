@@ -17,7 +17,6 @@ import pytest
 
 from connectors.lake.archive import LakeArchive
 from connectors.lake.query import QueryLimits
-from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats
 from inventory.catalog import Catalog
@@ -40,7 +39,7 @@ def rows(count: int) -> pa.RecordBatch:
 
 
 @pytest.fixture
-def catalog(tmp_path: Path, processes: QueryProcesses) -> Catalog:
+def catalog(tmp_path, processes):
     limits = QueryLimits("500MB", tmp_path / "spill", seconds=60)
     place = LakeWarehouse(str(tmp_path / "lake"), "backup.messages", "backup.dead_letters", "day", "500MB")
     return Catalog(LakeCounts(place, processes, limits), home=tmp_path, secret="s3cret")
@@ -48,8 +47,7 @@ def catalog(tmp_path: Path, processes: QueryProcesses) -> Catalog:
 
 def fill(tmp_path: Path, *commits: dict[str, int]) -> LakeArchive:
     archive = LakeArchive(str(tmp_path / "lake"), "backup.messages")
-    found: LakeArchive = write_commits(archive, *({t: rows(n) for t, n in topics.items()} for topics in commits))
-    return found
+    return write_commits(archive, *({t: rows(n) for t, n in topics.items()} for topics in commits))
 
 
 def backup_of(topic: str, secret: str = "s3cret") -> SubscriptionInfo:
@@ -58,7 +56,7 @@ def backup_of(topic: str, secret: str = "s3cret") -> SubscriptionInfo:
     )
 
 
-def test_topics_say_what_is_backed_up_and_what_came_in(tmp_path: Path, catalog: Catalog) -> None:
+def test_topics_say_what_is_backed_up_and_what_came_in(tmp_path, catalog):
     archive = fill(tmp_path, {"orders": 3}, {"members": 2, "orders": 6})
     stats = {backup_subscription_id("orders"): SubscriptionStats(7, 1.5)}
     members, orders, quiet = catalog.list_topics(["quiet", "orders"], [backup_of("orders")], stats)
@@ -72,7 +70,7 @@ def test_topics_say_what_is_backed_up_and_what_came_in(tmp_path: Path, catalog: 
     assert (quiet.messages, quiet.last_ingest_time, quiet.freshness_seconds) == (0, None, None)
 
 
-def test_topics_say_who_subscribes_and_whom_a_replay_reaches(catalog: Catalog) -> None:
+def test_topics_say_who_subscribes_and_whom_a_replay_reaches(catalog):
     mine = SubscriptionInfo("mine", "orders", 'attributes.region = "eu"', ack_deadline_seconds=60)
     gone = SubscriptionInfo("gone", "orders", 'attributes.a = "b"', ack_deadline_seconds=60, detached=True)
     deaf = SubscriptionInfo("deaf", "orders", "NOT attributes:refeed_replay", ack_deadline_seconds=60)
@@ -96,7 +94,7 @@ def test_topics_say_who_subscribes_and_whom_a_replay_reaches(catalog: Catalog) -
     assert quiet.subscriptions == []
 
 
-def test_a_backup_that_pubsub_has_detached_backs_nothing_up(catalog: Catalog) -> None:
+def test_a_backup_that_pubsub_has_detached_backs_nothing_up(catalog):
     (orders,) = catalog.list_topics(["orders"], [replace(backup_of("orders"), detached=True)], None)
     assert (orders.is_attached, orders.subscription, orders.messages_per_second) == (False, None, None)
     assert orders.subscriptions[0]["excluded_by"] == "detached"
@@ -123,7 +121,7 @@ def test_hours_that_are_over_are_counted_without_a_query(tmp_path, catalog, monk
 
     class Yesterday(datetime):
         @classmethod
-        def now(cls, tz: Any = None) -> datetime:
+        def now(cls, tz=None):
             return came
 
     # In one partition, whatever time it is now.
@@ -132,10 +130,10 @@ def test_hours_that_are_over_are_counted_without_a_query(tmp_path, catalog, monk
         fill(tmp_path, {"orders": 3, "members": 2})
     over = Window(now - timedelta(days=30), now - timedelta(hours=2))
     later = Window(came, now + timedelta(hours=2))
-    asked: list[Window] = []
+    asked = []
     query = LakeCounts.histogram
 
-    def histogram(self: LakeCounts, topic: str, window: Window, step: Any) -> dict[datetime, int]:
+    def histogram(self, topic, window, step):
         asked.append(window)
         return query(self, topic, window, step)
 
@@ -154,12 +152,12 @@ def count_of(hour: datetime) -> dict[str, dict[str, tuple[int, int]]]:
     return {hour_key(hour): {"orders": (30, 30), "members": (20, 20)}}
 
 
-def test_a_backup_whose_filter_lets_replays_through_is_told_apart(catalog: Catalog) -> None:
+def test_a_backup_whose_filter_lets_replays_through_is_told_apart(catalog):
     (other,) = catalog.list_topics(["orders"], [backup_of("orders", secret="another")], None)
     assert (other.is_attached, other.excludes_replays, other.backlog_messages) == (True, False, None)
 
 
-def test_a_histogram_counts_one_topic_with_its_empty_buckets(tmp_path: Path, catalog: Catalog) -> None:
+def test_a_histogram_counts_one_topic_with_its_empty_buckets(tmp_path, catalog):
     fill(tmp_path, {"orders": 3, "members": 2}, {"orders": 4})
     now = datetime.now(UTC)
     window = Window(now - timedelta(hours=5), now + timedelta(minutes=1))
@@ -191,7 +189,7 @@ def alter(home: Path, **changes: float) -> None:
     path.write_text(json.dumps({**fields, "at": fields["at"] + changes.pop("later", 0), **changes}))
 
 
-def test_a_stream_tells_its_state_rates_and_lag(tmp_path: Path, catalog: Catalog) -> None:
+def test_a_stream_tells_its_state_rates_and_lag(tmp_path, catalog):
     status = report(tmp_path, state="running", totals={"messages": 0})
     time.sleep(0.01)
     status.write(state="running", totals={"messages": 500})
@@ -242,7 +240,7 @@ def test_a_stream_whose_process_is_stopped_does_not_report_until_it_goes_on(tmp_
         "for number in range(10_000): status.write(state='running', totals={'messages': number}); time.sleep(0.05)"
     )
 
-    def wait_for(state: str) -> None:
+    def wait_for(state):
         wait_until(lambda: [stream.state for stream in catalog.list_streams(None)] == [state], f"it is {state}")
 
     with subprocess.Popen([sys.executable, "-c", writes, str(path)]) as process:
@@ -259,7 +257,7 @@ def test_a_stream_whose_process_is_stopped_does_not_report_until_it_goes_on(tmp_
             process.kill()
 
 
-def test_a_pipeline_has_the_lag_of_its_own_subscriptions_and_its_alerts(tmp_path: Path, catalog: Catalog) -> None:
+def test_a_pipeline_has_the_lag_of_its_own_subscriptions_and_its_alerts(tmp_path, catalog):
     alert = {"about": "orders", "code": "registry_invalid", "message": "No.", "since": 1.0, "details": {"x": 1}}
     subscriptions = ["refeed-pipeline.orders", "gone"]
     report(tmp_path, "pipeline-a", state="running", subscriptions=subscriptions, alerts=[alert])
@@ -286,6 +284,6 @@ def test_at_google_the_lag_is_the_streams_own_sample_with_its_time_and_nobody_s_
     assert (unknown.state, unknown.lag_seconds, unknown.backlog_messages) == ("RUNNING", None, None)
 
 
-def test_a_home_without_streams_or_archive_has_none(catalog: Catalog) -> None:
+def test_a_home_without_streams_or_archive_has_none(catalog):
     assert catalog.list_streams(None) == []
     assert catalog.list_topics([], [], None) == []

@@ -1,7 +1,6 @@
 """The message browser over a small archive in a lake; test_bigquery has it over BigQuery's stand-in."""
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -41,7 +40,7 @@ class _Rows:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageBrowser]:
+def browser(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     fill_archive(home, {"orders": 7, "members": 2})
     processes = QueryProcesses(keep_spare=True)
@@ -54,7 +53,7 @@ def ids(page: MessagePage) -> list[str]:
     return [message["message_id"] for message in page.messages]
 
 
-def test_messages_come_newest_first_and_page_by_page_each_once(browser: MessageBrowser) -> None:
+def test_messages_come_newest_first_and_page_by_page_each_once(browser):
     page = browser.read_page(MessageRequest("orders", page_size=3))
     found = ids(page)
     assert found == ["m6", "m5", "m4"]
@@ -64,7 +63,7 @@ def test_messages_come_newest_first_and_page_by_page_each_once(browser: MessageB
     assert found == ["m6", "m5", "m4", "m3", "m2", "m1", "m0"]
 
 
-def test_a_message_is_found_by_its_attributes_and_by_its_id(browser: MessageBrowser) -> None:
+def test_a_message_is_found_by_its_attributes_and_by_its_id(browser):
     (found,) = browser.read_page(MessageRequest("orders", attributes={"n": "3"})).messages
     assert found.pop("ingest_time").endswith("Z")
     assert found == {
@@ -86,7 +85,7 @@ def test_a_message_is_found_by_its_attributes_and_by_its_id(browser: MessageBrow
     assert ids(browser.read_page(MessageRequest("orders", start=past, end=past + timedelta(hours=1)))) == []
 
 
-def test_a_query_reads_the_partitions_of_its_window_alone() -> None:
+def test_a_query_reads_the_partitions_of_its_window_alone():
     window = Window(datetime(2026, 1, 2, 23, tzinfo=UTC), datetime(2026, 1, 3, 1, tzinfo=UTC))
     query = _render_query("backup.messages", MessageRequest("orders"), window, None, 21)
     assert query.sql.count("SELECT") == 1
@@ -96,7 +95,7 @@ def test_a_query_reads_the_partitions_of_its_window_alone() -> None:
     assert query.parameters["partitions_to"]["value"] == "2026-01-04T01:00:00+00:00"
 
 
-def test_a_payload_is_cut_unless_all_of_it_is_asked_for() -> None:
+def test_a_payload_is_cut_unless_all_of_it_is_asked_for():
     rows = _Rows(LARGE, b"\xff\xfe")
     short = MessageBrowser(rows).read_page(MessageRequest("orders")).messages
     assert (len(short[0]["data"]), short[0]["is_cut"], short[0]["data_bytes"]) == (4096, True, 4097)
@@ -105,7 +104,7 @@ def test_a_payload_is_cut_unless_all_of_it_is_asked_for() -> None:
     assert (len(whole["data"]), whole["is_cut"]) == (4097, False)
 
 
-def test_whole_payloads_come_ten_a_page_however_many_are_asked_for() -> None:
+def test_whole_payloads_come_ten_a_page_however_many_are_asked_for():
     rows = _Rows(*[b"1"] * (MAX_FULL_PAGE_SIZE + 1))
     page = MessageBrowser(rows).read_page(MessageRequest("orders", is_full=True, page_size=1000))
     assert (len(page.messages), page.next_page_token is None) == (10, False)
@@ -123,12 +122,12 @@ def test_whole_payloads_come_ten_a_page_however_many_are_asked_for() -> None:
         (b'{"id": 9007199254740993, "n": [1.5, -0.0, 1e+16, 0, -7, 123456789012345678901234567890]}', "json"),
     ],
 )
-def test_json_is_shown_as_json_where_an_answer_keeps_it_whole(data: bytes, encoding: str) -> None:
+def test_json_is_shown_as_json_where_an_answer_keeps_it_whole(data, encoding):
     shown, found = render_data(data, None)
     assert (json.dumps(shown) if encoding == "json" else shown, found) == (data.decode(), encoding)
 
 
-def test_payloads_that_are_wanted_as_text_are_never_parsed() -> None:
+def test_payloads_that_are_wanted_as_text_are_never_parsed():
     rows = _Rows(b'{"n":1.10 }', b'{"n": 1}', b"\xff\xfe")
     found = MessageBrowser(rows).read_page(MessageRequest("orders", is_text=True)).messages
     assert [(each["data"], each["encoding"]) for each in found] == [
@@ -138,7 +137,7 @@ def test_payloads_that_are_wanted_as_text_are_never_parsed() -> None:
     ]
 
 
-def test_a_request_that_is_none_is_refused_with_its_place() -> None:
+def test_a_request_that_is_none_is_refused_with_its_place():
     browser = MessageBrowser(_Rows(b"1", b"2"))
     now = datetime.now(UTC)
     token = browser.read_page(MessageRequest("orders", page_size=1)).next_page_token

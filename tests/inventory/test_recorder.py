@@ -1,5 +1,4 @@
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from inventory.recorder import FigureRecorder, seconds_to_next_point
@@ -15,7 +14,7 @@ def stream(name: str, **fields: Any) -> StreamInfo:
     return StreamInfo(**{**known, "name": name, "state": "RUNNING", "totals": {}, **fields})
 
 
-def test_every_stream_and_every_living_job_has_a_point_and_what_is_over_has_none(tmp_path: Path) -> None:
+def test_every_stream_and_every_living_job_has_a_point_and_what_is_over_has_none(tmp_path):
     store = JobStore(tmp_path / "jobs.db")
     try:
         ended, job = (
@@ -44,7 +43,7 @@ def test_every_stream_and_every_living_job_has_a_point_and_what_is_over_has_none
         store.close()
 
 
-def test_a_point_is_due_when_the_next_minute_has_begun() -> None:
+def test_a_point_is_due_when_the_next_minute_has_begun():
     seconds = seconds_to_next_point()
     due = datetime.now(UTC) + timedelta(seconds=seconds)
     assert 1 < seconds <= 61

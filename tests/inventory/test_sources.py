@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,20 +78,20 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def descriptors(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def descriptors(tmp_path_factory):
     folder = tmp_path_factory.mktemp("protos")
     (folder / "shop.proto").write_text(MESSAGE)
     return compile_protos(folder, "shop.proto")
 
 
 @pytest.fixture
-def world(tmp_path: Path, descriptors: bytes) -> World:
+def world(tmp_path, descriptors):
     settings = read_settings({}, home=tmp_path)
     Registry(settings.registry).publish({"shop.desc": descriptors, "sources.yaml": SOURCES.encode()})
     return World(settings)
 
 
-def test_every_source_has_its_topic_and_tables_and_nothing_that_nobody_told(world: World) -> None:
+def test_every_source_has_its_topic_and_tables_and_nothing_that_nobody_told(world):
     broken, hooks, orders = world.catalog.list_sources(principal=LOCAL)
     assert (orders["topic"], orders["tables"]) == ("orders", ["staging.orders"])
     assert (orders["reporting"], orders["key"]) == ("reporting.orders", ["id"])
@@ -105,7 +104,7 @@ def test_every_source_has_its_topic_and_tables_and_nothing_that_nobody_told(worl
     assert world.find("orders")["archived"]["messages"] is None
 
 
-def test_what_is_counted_of_a_source_is_that_of_the_newest_stream(world: World) -> None:
+def test_what_is_counted_of_a_source_is_that_of_the_newest_stream(world):
     unknown = {f"f{number:02d}": number + 1 for number in range(MAX_LISTED + 5)}
     counts = {"rows": {"staged": 7}, "unknown": unknown, "missing": {"id": 2}, "refused": {"not_json": 4}}
     world.statuses = [
@@ -126,7 +125,7 @@ def test_what_is_counted_of_a_source_is_that_of_the_newest_stream(world: World) 
     assert (hooks["rows"], hooks["refused"]) == (0, {"total": 0, "largest": []})
 
 
-def test_a_process_that_has_counted_nothing_yet_is_not_shown_with_the_rows_of_the_one_before(world: World) -> None:
+def test_a_process_that_has_counted_nothing_yet_is_not_shown_with_the_rows_of_the_one_before(world):
     names = ["refeed-pipeline.orders"]
     before = {"rows": {"staged": 7}, "refused": {"not_json": 4}}
     world.statuses = [
@@ -141,7 +140,7 @@ def test_a_process_that_has_counted_nothing_yet_is_not_shown_with_the_rows_of_th
     assert found["refused"]["total"] == 0
 
 
-def test_the_newest_merge_of_a_source_is_shown(world: World) -> None:
+def test_the_newest_merge_of_a_source_is_shown(world):
     line = {"source": "orders", "state": "merged", "until": None, "changed": 5, "newer": 4, "without_key": 2}
     line |= {"rows_before": 1, "rows_after": 5, "error": None, "finished_at": datetime(2026, 1, 2, tzinfo=UTC)}
     world.merged = [{**line, "merge_id": "mg_2"}, {**line, "merge_id": "mg_1", "newer": 9}]
@@ -151,14 +150,14 @@ def test_the_newest_merge_of_a_source_is_shown(world: World) -> None:
     assert world.find("hooks")["merged"] is None
 
 
-def test_the_versions_of_an_inferred_table_are_compared(world: World) -> None:
+def test_the_versions_of_an_inferred_table_are_compared(world):
     world.note("hooks", "push", 1, NARROW, "staging.hooks_push")
     world.note("hooks", "push", 2, WIDE, "staging.hooks_push")
     world.note("hooks", "pull", 1, NARROW, "staging.hooks_pull")
     # Of another source that had the name before.
     world.note("hooks", "push", 3, NARROW, "staging.others_push")
 
-    def ask(**options: Any) -> dict[str, Any]:
+    def ask(**options):
         return world.catalog.list_versions("hooks", principal=LOCAL, **options)
 
     every = ask()
@@ -187,7 +186,7 @@ def test_the_versions_of_an_inferred_table_are_compared(world: World) -> None:
     assert world.catalog.list_versions("orders", principal=LOCAL)["versions"] == []
 
 
-def test_a_source_that_the_registry_lacks_is_not_found(world: World, tmp_path: Path) -> None:
+def test_a_source_that_the_registry_lacks_is_not_found(world, tmp_path):
     with pytest.raises(SourceNotFoundError, match="orders"):
         world.find("ordres")
     with pytest.raises(SourceNotFoundError):
@@ -198,6 +197,6 @@ def test_a_source_that_the_registry_lacks_is_not_found(world: World, tmp_path: P
     assert empty.catalog.list_sources(principal=LOCAL) == []
 
 
-def test_the_registry_is_read_again_when_it_changes(world: World) -> None:
+def test_the_registry_is_read_again_when_it_changes(world):
     Registry(world.settings.registry).publish({"sources.yaml": b"sources: {new: {topic: new, schema: inferred}}"})
     assert [each["name"] for each in world.catalog.list_sources(principal=LOCAL)] == ["new"]

@@ -1,6 +1,5 @@
 """What goes from a home's disk, and what stays."""
 
-from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,7 +17,7 @@ NOW = datetime.now(UTC)
 
 
 @pytest.fixture
-def folders(tmp_path: Path) -> Path:
+def folders(tmp_path):
     return tmp_path / "backfills"
 
 
@@ -32,7 +31,7 @@ def create(store: JobStore, folders: Path) -> str:
     return store.insert(job_id, "backfill", {}, actor="ann").id
 
 
-def test_only_folders_of_jobs_that_ended_long_ago_go_and_their_rows_stay(store: JobStore, folders: Path) -> None:
+def test_only_folders_of_jobs_that_ended_long_ago_go_and_their_rows_stay(store, folders):
     ended, active = create(store, folders), create(store, folders)
     store.move(ended, JobState.CANCELLED, actor="ann")
     assert clean_folders(store, folders, keep=KEEP, now=NOW + timedelta(days=29)) == []
@@ -44,7 +43,7 @@ def test_only_folders_of_jobs_that_ended_long_ago_go_and_their_rows_stay(store: 
         JobFolder(folders / ended).read_specification()
 
 
-def test_a_folder_without_a_job_goes_when_it_is_a_day_old(store: JobStore, folders: Path) -> None:
+def test_a_folder_without_a_job_goes_when_it_is_a_day_old(store, folders):
     for name in ("plan-pl_1", new_job_id("bf")):
         (folders / name).mkdir(parents=True)
         (folders / name / "spill").write_text("x")
@@ -57,9 +56,9 @@ def test_a_job_that_is_retried_in_the_same_moment_keeps_its_folder(store, folder
     job_id = create(store, folders)
     store.move(job_id, JobState.CANCELLED, actor="ann")
     find_ends = store.find_ends
-    asked: list[Collection[str]] = []
+    asked = []
 
-    def find_and_retry(job_ids: Collection[str]) -> dict[str, datetime | None]:
+    def find_and_retry(job_ids):
         found = find_ends(job_ids)
         if not asked:
             store.move(job_id, JobState.PENDING, actor="ann")
@@ -82,11 +81,11 @@ def test_a_look_at_many_folders_asks_the_store_as_often_as_one_at_one_folder(sto
     assert many.statements == one.statements
 
 
-def test_what_a_dying_service_had_begun_to_remove_is_removed(store: JobStore, folders: Path) -> None:
+def test_what_a_dying_service_had_begun_to_remove_is_removed(store, folders):
     (folders / ".removed-bf_1").mkdir(parents=True)
     clean_folders(store, folders, keep=KEEP, now=NOW)
     assert list(folders.iterdir()) == []
 
 
-def test_a_home_without_backfills_is_clean(store: JobStore, folders: Path) -> None:
+def test_a_home_without_backfills_is_clean(store, folders):
     assert clean_folders(store, folders, keep=KEEP, now=NOW) == []

@@ -1,7 +1,6 @@
 """A driver as a batch: made once, seen as it is, ended, and refusals that say what is missing."""
 
 import os
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +15,8 @@ from jobs.files import open_files
 from jobs.launcher import Launch
 from model.errors import LaunchError
 from model.process import DataprocBatch, Process
-from tests.standin.dataproc_server import DataprocServer, running_dataproc
-from tests.standin.gcs_server import GcsServer, running_gcs
+from tests.standin.dataproc_server import running_dataproc
+from tests.standin.gcs_server import running_gcs
 
 PLACE = BatchPlace(
     "shop",
@@ -33,13 +32,13 @@ PLACE = BatchPlace(
 
 
 @pytest.fixture(scope="module")
-def gcs() -> Iterator[GcsServer]:
+def gcs():
     with running_gcs("jobs") as server:
         yield server
 
 
 @pytest.fixture
-def dataproc(tmp_path: Path, gcs: GcsServer) -> Iterator[DataprocServer]:
+def dataproc(tmp_path, gcs):
     """A Dataproc whose batches stay PENDING."""
     with running_dataproc(tmp_path, gcs) as server:
         server.is_held.set()
@@ -47,7 +46,7 @@ def dataproc(tmp_path: Path, gcs: GcsServer) -> Iterator[DataprocServer]:
 
 
 @pytest.fixture
-def launcher(dataproc: DataprocServer, tmp_path: Path) -> Iterator[DataprocLauncher]:
+def launcher(dataproc, tmp_path):
     (tmp_path / "jobs").mkdir()
     launcher = DataprocLauncher(
         Batches(replace(PLACE, host=dataproc.host)),
@@ -146,14 +145,14 @@ def test_a_batch_that_ended_says_how(launcher, dataproc, state, message, said):
     assert (launcher.exit_reason(driver) or "").partition(")")[2].startswith(said)
 
 
-def test_states_are_asked_for_now_and_then(launcher: DataprocLauncher, dataproc: DataprocServer) -> None:
+def test_states_are_asked_for_now_and_then(launcher, dataproc):
     driver = launch(launcher)
     for _ in range(10):
         launcher.exit_reason(driver)
     assert dataproc.calls.count("GetBatch") == 1
 
 
-def test_dataproc_that_does_not_answer_is_no_end(launcher: DataprocLauncher, dataproc: DataprocServer) -> None:
+def test_dataproc_that_does_not_answer_is_no_end(launcher, dataproc):
     driver = launch(launcher)
     dataproc.refusals.append(("GetBatch", grpc.StatusCode.PERMISSION_DENIED, "not now", False))
     assert launcher.exit_reason(driver) is None
@@ -196,13 +195,13 @@ def test_without_a_login_it_says_how_to_get_one(tmp_path, monkeypatch, no_creden
 
 
 @pytest.fixture
-def no_credentials(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def no_credentials(monkeypatch):
     """Return what makes this a machine where nobody has logged in."""
 
-    def forget() -> None:
+    def forget():
         import google.auth.exceptions
 
-        def refuse(*_: object, **__: object) -> None:
+        def refuse(*_, **__):
             raise google.auth.exceptions.DefaultCredentialsError("Your default credentials were not found.")
 
         monkeypatch.setattr("google.auth.default", refuse)
@@ -210,7 +209,7 @@ def no_credentials(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return forget
 
 
-def test_a_bucket_that_refuses_is_told_before_anything_is_launched(tmp_path: Path) -> None:
+def test_a_bucket_that_refuses_is_told_before_anything_is_launched(tmp_path):
     launcher = DataprocLauncher(Batches(PLACE), open_files(tmp_path / "not there"), {}, {})
     with pytest.raises(LaunchError, match="can't be written to"):
         launcher.prepare()

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ from tests.waiting import wait_until
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> JobFolder:
+def folder(tmp_path):
     folder = JobFolder(tmp_path / "mg_1")
     folder.write_specification({})
     folder.write_control(Control(3, Order.RUN))
@@ -35,7 +34,7 @@ def raising(error: Exception) -> Callable[[], Outcome]:
     return work
 
 
-def test_what_the_work_says_is_the_outcome(folder: JobFolder) -> None:
+def test_what_the_work_says_is_the_outcome(folder):
     assert drive(folder, lambda: Outcome(3, JobState.SUCCEEDED)) == (0, Outcome(3, JobState.SUCCEEDED))
     error = {"code": "audit_failed", "message": "a key has more than one row"}
     assert drive(folder, lambda: Outcome(3, JobState.FAILED, error)) == (1, Outcome(3, JobState.FAILED, error))
@@ -58,11 +57,11 @@ def test_an_error_is_a_failure_with_its_code_and_a_sentence_that_quotes_no_messa
     assert drive(folder, raising(error)) == (1, failed)
 
 
-def test_work_that_stops_because_it_was_told_to_is_cancelled(folder: JobFolder) -> None:
+def test_work_that_stops_because_it_was_told_to_is_cancelled(folder):
     assert drive(folder, raising(QueryStoppedError())) == (0, Outcome(3, JobState.CANCELLED))
 
 
-def test_a_driver_whose_work_does_not_stop_leaves_and_says_that_it_was_cancelled(folder: JobFolder) -> None:
+def test_a_driver_whose_work_does_not_stop_leaves_and_says_that_it_was_cancelled(folder):
     script = (
         "import sys, time; from jobs.driver import run_driver; "
         "run_driver(sys.argv[1], lambda folder, epoch: time.sleep(60))"

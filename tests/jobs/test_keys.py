@@ -1,17 +1,15 @@
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 import jobs.keys
 from jobs.keys import Keyring
-from jobs.store import JobStore
 from model.errors import RequestInvalidError, UnauthenticatedError
 from model.principal import ADMIN, READ, RUN
 
 
 @pytest.fixture
-def keyring(store: JobStore) -> Keyring:
+def keyring(store):
     return Keyring(store)
 
 
@@ -19,11 +17,10 @@ def refusal_of(keyring: Keyring, token: str) -> str:
     with pytest.raises(UnauthenticatedError) as raised:
         keyring.authenticate(token)
     assert token[-20:] not in raised.value.message
-    why: str = raised.value.details["why"]
-    return why
+    return raised.value.details["why"]
 
 
-def test_a_key_says_who_it_is_and_what_it_may(keyring: Keyring) -> None:
+def test_a_key_says_who_it_is_and_what_it_may(keyring):
     _, token = keyring.create("ci", [RUN, READ], topics=["orders", "test-*"])
     principal = keyring.authenticate(token)
     assert (principal.name, principal.scopes) == ("key:ci", {READ, RUN})
@@ -33,7 +30,7 @@ def test_a_key_says_who_it_is_and_what_it_may(keyring: Keyring) -> None:
     assert not principal.may_publish_to("payments")
 
 
-def test_nothing_of_a_secret_is_kept(keyring: Keyring, tmp_path: Path) -> None:
+def test_nothing_of_a_secret_is_kept(keyring, tmp_path):
     key, token = keyring.create("ci", [READ])
     secret = token.rpartition("_")[2]
     assert secret not in repr(key)
@@ -42,13 +39,13 @@ def test_nothing_of_a_secret_is_kept(keyring: Keyring, tmp_path: Path) -> None:
         assert secret.encode() not in file.read_bytes()
 
 
-def test_two_keys_have_nothing_in_common(keyring: Keyring) -> None:
+def test_two_keys_have_nothing_in_common(keyring):
     made = [keyring.create("ci", [READ]) for _ in range(2)]
     assert len({key.digest for key, _ in made}) == len({key.prefix for key, _ in made}) == 2
     assert len({token for _, token in made}) == 2
 
 
-def test_a_key_whose_time_is_over_is_refused(keyring: Keyring, store: JobStore) -> None:
+def test_a_key_whose_time_is_over_is_refused(keyring, store):
     ends_at = datetime.now(UTC) + timedelta(milliseconds=300)
     key, token = keyring.create("ci", [READ], expires_at=ends_at)
     keyring.authenticate(token)
@@ -57,7 +54,7 @@ def test_a_key_whose_time_is_over_is_refused(keyring: Keyring, store: JobStore) 
     assert refusal_of(keyring, token) == f"rf_{key.prefix} has expired"
 
 
-def test_a_revoked_key_is_refused_and_stays_in_the_list(keyring: Keyring) -> None:
+def test_a_revoked_key_is_refused_and_stays_in_the_list(keyring):
     key, token = keyring.create("ci", [READ])
     revoked = keyring.revoke(f"rf_{key.prefix}")
     assert revoked.revoked_at is not None
@@ -70,16 +67,16 @@ def test_a_revoked_key_is_refused_and_stays_in_the_list(keyring: Keyring) -> Non
 @pytest.mark.parametrize(
     "token", ["rf_", "rf_a_b", "rf_aaaaaaaaaa_" + "a" * 53, "rf_AAAAAAAAAA_" + "a" * 52, "rf_é\udcff"]
 )
-def test_what_does_not_look_like_a_key_is_refused(keyring: Keyring, token: str) -> None:
+def test_what_does_not_look_like_a_key_is_refused(keyring, token):
     assert refusal_of(keyring, token) == "it does not look like a key"
 
 
 def test_known_and_unknown_prefixes_take_the_same_comparisons(keyring, monkeypatch):
     key, token = keyring.create("ci", [READ])
-    compared: list[tuple[int, int]] = []
+    compared = []
     compare = jobs.keys.is_same_digest
 
-    def count(left: str, right: str) -> bool:
+    def count(left, right):
         compared.append((len(left), len(right)))
         return compare(left, right)
 
@@ -97,10 +94,10 @@ def test_known_and_unknown_prefixes_take_the_same_comparisons(keyring, monkeypat
 
 def test_the_last_use_is_noted_once_a_minute(keyring, store, monkeypatch):
     key, token = keyring.create("ci", [READ])
-    touched: list[datetime] = []
+    touched = []
     touch = store.touch_key
 
-    def count(key_id: str, at: datetime) -> None:
+    def count(key_id, at):
         touched.append(at)
         touch(key_id, at)
 
@@ -111,7 +108,7 @@ def test_the_last_use_is_noted_once_a_minute(keyring, store, monkeypatch):
     assert store.find_key(key.prefix).last_used_at == touched[0]
 
 
-def test_every_fault_of_a_new_key_is_named(keyring: Keyring) -> None:
+def test_every_fault_of_a_new_key_is_named(keyring):
     with pytest.raises(RequestInvalidError) as raised:
         keyring.create(
             "a\nb", ["backfills.root"], topics=["no topic", "or*"], expires_at=datetime(2020, 1, 1, tzinfo=UTC)

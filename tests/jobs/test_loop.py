@@ -1,6 +1,4 @@
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import structlog
@@ -10,14 +8,12 @@ from jobs.loop import BackgroundLoop
 from model.errors import QueryError, StoreUnavailableError
 from tests.waiting import wait_until
 
-Open = Callable[..., BackgroundLoop]
-
 
 @pytest.fixture
-def open_loop() -> Iterator[Open]:
-    opened: list[BackgroundLoop] = []
+def open_loop():
+    opened = []
 
-    def start(turn: Callable[[], object], *, every_seconds: Any = 0.001) -> BackgroundLoop:
+    def start(turn, *, every_seconds=0.001):
         loop = BackgroundLoop("looks", turn, every_seconds=every_seconds)
         opened.append(loop)
         loop.start()
@@ -29,7 +25,7 @@ def open_loop() -> Iterator[Open]:
         assert not loop.is_alive
 
 
-def test_the_first_turn_is_taken_at_once_and_the_next_when_woken(open_loop: Open) -> None:
+def test_the_first_turn_is_taken_at_once_and_the_next_when_woken(open_loop):
     turns = threading.Semaphore(0)
     loop = open_loop(turns.release, every_seconds=3600)
     assert turns.acquire(timeout=20)
@@ -37,17 +33,17 @@ def test_the_first_turn_is_taken_at_once_and_the_next_when_woken(open_loop: Open
     assert turns.acquire(timeout=20), "woken, it does not wait for an hour"
 
 
-def test_the_interval_is_asked_for_after_each_turn(open_loop: Open) -> None:
+def test_the_interval_is_asked_for_after_each_turn(open_loop):
     seconds = iter([0.0, 0.0, 3600.0])
-    turns: list[int] = []
+    turns = []
     open_loop(lambda: turns.append(1), every_seconds=lambda: next(seconds))
     wait_until(lambda: len(turns) == 3, "three turns")
 
 
-def test_a_stop_ends_a_long_wait_and_no_turn_is_taken_after_it() -> None:
-    turns: list[int] = []
+def test_a_stop_ends_a_long_wait_and_no_turn_is_taken_after_it():
+    turns = []
 
-    def wait_long() -> None:
+    def wait_long():
         turns.append(1)
         loop.wait(3600)
 
@@ -58,10 +54,10 @@ def test_a_stop_ends_a_long_wait_and_no_turn_is_taken_after_it() -> None:
     assert (turns, loop.is_alive, loop.is_stopping) == ([1], False, True)
 
 
-def test_a_stop_waits_for_a_turn_under_way_no_longer_than_asked(open_loop: Open) -> None:
+def test_a_stop_waits_for_a_turn_under_way_no_longer_than_asked(open_loop):
     begun, go_on = threading.Event(), threading.Event()
 
-    def hang() -> None:
+    def hang():
         begun.set()
         assert go_on.wait(20)
 
@@ -72,16 +68,16 @@ def test_a_stop_waits_for_a_turn_under_way_no_longer_than_asked(open_loop: Open)
     go_on.set()
 
 
-def test_one_that_was_never_started_can_be_stopped() -> None:
+def test_one_that_was_never_started_can_be_stopped():
     BackgroundLoop("looks", lambda: None, every_seconds=1.0).stop()
 
 
-def test_an_error_is_logged_once_and_the_loop_goes_on_until_it_is_over() -> None:
-    errors: list[Exception] = [StoreUnavailableError(), StoreUnavailableError(), ValueError("card 4111")]
-    turns: list[str | None] = []
+def test_an_error_is_logged_once_and_the_loop_goes_on_until_it_is_over():
+    errors = [StoreUnavailableError(), StoreUnavailableError(), ValueError("card 4111")]
+    turns = []
     with structlog.testing.capture_logs() as lines:
 
-        def turn() -> None:
+        def turn():
             turns.append(loop.problem)
             if errors:
                 raise errors.pop(0)
@@ -104,8 +100,8 @@ def test_an_error_is_logged_once_and_the_loop_goes_on_until_it_is_over() -> None
     assert fifth is None
 
 
-def test_a_problem_quotes_no_message(open_loop: Open) -> None:
-    def fail() -> None:
+def test_a_problem_quotes_no_message(open_loop):
+    def fail():
         raise QueryError("Could not convert 'card 4111'")
 
     loop = open_loop(fail)
@@ -113,7 +109,7 @@ def test_a_problem_quotes_no_message(open_loop: Open) -> None:
     assert loop.problem == "query_failed: The query failed while it ran."
 
 
-def test_a_turn_that_does_not_come_back_is_a_problem(open_loop: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_that_does_not_come_back_is_a_problem(open_loop, monkeypatch):
     monkeypatch.setattr(loops, "_HANG_SECONDS", 0.01)
     go_on = threading.Event()
     loop = open_loop(lambda: go_on.wait(20))

@@ -3,9 +3,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +15,7 @@ from model.fault import FaultRecord
 from model.job import JobState
 from reporting.kind import MERGE
 from tests.waiting import wait_until
-from tests.worlds.http import Answer, Call, answering
+from tests.worlds.http import Answer, answering
 
 SECRET = "whsec_" + base64.b64encode(b"s" * 24).decode()
 
@@ -32,10 +30,10 @@ class Listener:
 
 
 @pytest.fixture
-def listener() -> Iterator[Listener]:
+def listener():
     heard = Listener()
 
-    def answer(call: Call) -> Answer:
+    def answer(call):
         heard.calls.append((call.path, dict(call.headers), call.body))
         status = heard.statuses.pop(0) if len(heard.statuses) > 1 else heard.statuses[0]
         return Answer(status, headers={"Location": f"{heard.url}/elsewhere"})
@@ -45,7 +43,7 @@ def listener() -> Iterator[Listener]:
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobStore]:
+def store(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs.notify, "_LOOK_SECONDS", 0.02)
     # What failed is due again at once; how long the store really waits is the store's own test.
     monkeypatch.setattr("jobs.store.outbox._FIRST_WAIT_SECONDS", 0.01)
@@ -55,12 +53,12 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobStore]
 
 
 @pytest.fixture
-def notify(store: JobStore, listener: Listener) -> Iterator[Callable[[], Notifier]]:
+def notify(store, listener):
     """Start a notifier, whose URL an earlier service was told of already."""
-    running: list[Notifier] = []
+    running = []
     store.open_webhook(hashlib.sha256(f"{listener.url}/hook".encode()).hexdigest())
 
-    def start() -> Notifier:
+    def start():
         notifier = Notifier(store, BACKFILL, f"{listener.url}/hook", SECRET)
         notifier.start()
         running.append(notifier)

@@ -2,9 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import pytest
@@ -18,7 +16,7 @@ from jobs.launcher import Launch
 from jobs.listing import ListRequest
 from jobs.notify import describe_news
 from jobs.service import JobService
-from jobs.store import Idempotency, Job, JobFilter, JobStore
+from jobs.store import Idempotency, Job, JobFilter
 from jobs.supervisor import JobSupervisor
 from model.errors import (
     ForbiddenError,
@@ -118,24 +116,24 @@ class HereLauncher(IdleLauncher):
 
 
 @pytest.fixture
-def launcher() -> HereLauncher:
+def launcher():
     return HereLauncher()
 
 
 @pytest.fixture
-def supervisor(store: JobStore, launcher: HereLauncher, tmp_path: Path) -> Iterator[JobSupervisor]:
+def supervisor(store, launcher, tmp_path):
     with ending(JobSupervisor(SUM, store, launcher, SUM.open_folders(tmp_path), max_running=2)) as supervisor:
         yield supervisor
 
 
 @pytest.fixture
-def service(store: JobStore, supervisor: JobSupervisor) -> SumService:
+def service(store, supervisor):
     return SumService(SUM, store, supervisor)
 
 
 @pytest.fixture
-def reach(supervisor: JobSupervisor, service: SumService) -> Callable[[str, JobState], Sum]:
-    def reach(job_id: str, state: JobState) -> Sum:
+def reach(supervisor, service):
+    def reach(job_id, state):
         deadline = time.monotonic() + 20
         while (found := service.get(job_id, principal=READER)).state is not state:
             supervisor.tick()
@@ -225,7 +223,7 @@ def test_a_job_whose_insert_was_kept_and_not_answered_has_its_folder(service, st
     """A database that fails over in a COMMIT answers nothing, and may have kept everything."""
     insert = store.insert
 
-    def insert_unheard(*args: Any, **options: Any) -> Job:
+    def insert_unheard(*args, **options):
         insert(*args, **options)
         raise StoreUnavailableError("The job store does not answer.")
 
@@ -237,7 +235,7 @@ def test_a_job_whose_insert_was_kept_and_not_answered_has_its_folder(service, st
     assert reach(made.id, JobState.SUCCEEDED).numbers == [1, 2]
 
 
-def test_a_service_shows_its_own_kind_and_what_a_caller_may_see(service: SumService, store: JobStore) -> None:
+def test_a_service_shows_its_own_kind_and_what_a_caller_may_see(service, store):
     other = store.insert(new_job_id("bf"), "backfill", {}, actor="ann")
     for call in (service.get, service.watch, service.cancel, service.retry, service.read_log):
         with pytest.raises(JobNotFoundError, match="There is no sum"):

@@ -1,26 +1,24 @@
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from jobs.keys import Keyring
 from jobs.sessions import SessionDesk
-from jobs.store import JobStore
 from model.errors import UnauthenticatedError
 from model.principal import READ
 
 
 @pytest.fixture
-def keyring(store: JobStore) -> Keyring:
+def keyring(store):
     return Keyring(store)
 
 
 @pytest.fixture
-def desk(store: JobStore, keyring: Keyring) -> SessionDesk:
+def desk(store, keyring):
     return SessionDesk(store, keyring)
 
 
-def test_neither_key_nor_token_lies_in_the_store(desk: SessionDesk, keyring: Keyring, tmp_path: Path) -> None:
+def test_neither_key_nor_token_lies_in_the_store(desk, keyring, tmp_path):
     _, key = keyring.create("ann", [READ])
     _, token = desk.open(key)
     kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
@@ -41,6 +39,6 @@ def test_a_session_ends_with_its_key_or_after_half_a_day(desk, keyring, monkeypa
 
 
 @pytest.mark.parametrize("token", ["", "rs_", "rs_" + "a" * 43, "rs_" + "a" * 44, "rs_\udcff", "rf_x"])
-def test_what_is_no_session_is_refused(desk: SessionDesk, token: str) -> None:
+def test_what_is_no_session_is_refused(desk, token):
     with pytest.raises(UnauthenticatedError):
         desk.authenticate(token)

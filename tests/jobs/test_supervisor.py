@@ -4,21 +4,19 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from backfill.steer.kind import BACKFILL
 from backup.compaction.kind import COMPACTION
-from jobs.folder import Control, JobFolder, JobFolders, Outcome
+from jobs.folder import JobFolder, JobFolders, Outcome
 from jobs.kinds import JobKind
 from jobs.launcher import Launch, _Processes
-from jobs.store import JobFilter, JobStore
+from jobs.store import JobFilter
 from jobs.supervisor import JobSupervisor
 from model.errors import CheckpointCorruptError
 from model.job import JobState, new_job_id
@@ -72,15 +70,15 @@ def kind_of(write_figures: Callable[[str], None]) -> JobKind:
 
 
 @pytest.fixture
-def drivers() -> Drivers:
+def drivers():
     return Drivers()
 
 
 @pytest.fixture
-def supervise(store: JobStore, drivers: Drivers, tmp_path: Path) -> Iterator[Callable[..., JobSupervisor]]:
+def supervise(store, drivers, tmp_path):
     """Return what makes a supervisor whose figures are written by the function that is given."""
 
-    def make(write_figures: Callable[[str], None] = lambda _: None, **options: Any) -> JobSupervisor:
+    def make(write_figures=lambda _: None, **options):
         kind = kind_of(write_figures)
         supervisor = JobSupervisor(kind, store, drivers, JobFolders.at(tmp_path), max_running=4, **options)
         return stack.enter_context(ending(supervisor))
@@ -90,8 +88,8 @@ def supervise(store: JobStore, drivers: Drivers, tmp_path: Path) -> Iterator[Cal
 
 
 @pytest.fixture
-def create(store: JobStore, tmp_path: Path) -> Callable[[], str]:
-    def create() -> str:
+def create(store, tmp_path):
+    def create():
         job_id = new_job_id("bf")
         JobFolder(tmp_path / job_id).write_specification({})
         return store.insert(job_id, KIND, {}, actor="ann").id
@@ -104,7 +102,7 @@ def test_a_slow_look_at_one_job_costs_no_lease(store, supervise, create):
     job_id = create()
     looks, go_on = threading.Event(), threading.Event()
 
-    def look_slowly(_job_id: str) -> None:
+    def look_slowly(_job_id):
         looks.set()
         assert go_on.wait(60)
 
@@ -145,7 +143,7 @@ def test_an_ended_job_whose_files_can_t_be_read_keeps_no_other_from_its_launch(s
     broken = create()
     ended = False
 
-    def read(job_id: str) -> None:
+    def read(job_id):
         if ended and job_id == broken:
             raise CheckpointCorruptError
 
@@ -166,7 +164,7 @@ def test_a_cancel_that_somebody_else_ended_takes_no_grace_from_the_next_one(
     job_id = create()
     supervisor = supervise()
 
-    def cancel(seconds: float) -> None:
+    def cancel(seconds):
         reach(supervisor, store, job_id, JobState.RUNNING)
         store.move(job_id, JobState.CANCELLING, actor="ann")
         until = time.monotonic() + seconds
@@ -202,7 +200,7 @@ def test_a_driver_that_has_ended_before_it_could_be_noted_is_taken_at_its_word(
     """The replica stands still right after it has started the driver, which ends meanwhile."""
     of_child = Process.of_child
 
-    def stand_still(pid: int) -> Process:
+    def stand_still(pid):
         wait_until(lambda: Process.of(pid) is None, "the driver has ended")
         return of_child(pid)
 
@@ -216,10 +214,10 @@ def test_a_driver_that_has_ended_before_it_could_be_noted_is_taken_at_its_word(
 
 def test_a_launch_that_fails_is_tried_again_at_the_next_look_and_not_at_once(supervise, create, monkeypatch):
     """A disk is full for minutes: else they go by in attempts of the job, as fast as a core makes them."""
-    tries: list[JobFolder] = []
-    wakes: list[bool] = []
+    tries = []
+    wakes = []
 
-    def write_control(folder: JobFolder, _: Control) -> bool:
+    def write_control(folder, _):
         tries.append(folder)
         raise OSError(28, "No space left on device")
 
@@ -243,7 +241,7 @@ def test_a_cancel_that_can_t_be_written_down_ends_the_driver_all_the_same(
     supervisor = supervise()
     reach(supervisor, store, job_id, JobState.RUNNING)
 
-    def write_control(*_: object) -> bool:
+    def write_control(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(JobFolder, "write_control", write_control)
@@ -260,7 +258,7 @@ def test_an_interrupt_stops_every_job_that_it_can(store, drivers, supervise, cre
         reach(supervisor, store, job_id, JobState.RUNNING)
     write_control = JobFolder.write_control
 
-    def write(folder: JobFolder, control: Control) -> bool:
+    def write(folder, control):
         if folder.name == first:
             raise OSError(28, "No space left on device")
         return write_control(folder, control)

@@ -1,5 +1,3 @@
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import grpc
@@ -14,13 +12,13 @@ PROJECT = "projects/p"
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[PubSubServer]:
+def server(tmp_path):
     with PubSubServer(tmp_path / "pubsub") as running:
         yield running
 
 
 @pytest.fixture
-def channel(server: PubSubServer) -> Iterator[grpc.Channel]:
+def channel(server):
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     with grpc.insecure_channel(server.emulator_host, options=options) as opened:
         yield opened
@@ -69,5 +67,5 @@ class Shop:
 
 
 @pytest.fixture
-def shop(channel: grpc.Channel) -> Shop:
+def shop(channel):
     return Shop(channel)

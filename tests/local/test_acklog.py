@@ -1,5 +1,4 @@
 import os
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ def state(log: AckLog) -> tuple[int, list[tuple[int, int]]]:
 
 
 @pytest.mark.parametrize("cut", range(1, 33))
-def test_a_torn_entry_is_cut_off_and_the_next_one_is_whole(tmp_path: Path, cut: int) -> None:
+def test_a_torn_entry_is_cut_off_and_the_next_one_is_whole(tmp_path, cut):
     path = tmp_path / "a"
     log = AckLog(path, 0)
     log.record([(0, 3)])
@@ -27,7 +26,7 @@ def test_a_torn_entry_is_cut_off_and_the_next_one_is_whole(tmp_path: Path, cut: 
     assert state(AckLog(path, 0)) == (3, [(8, 9)])
 
 
-def test_a_replaced_state_may_go_back(tmp_path: Path) -> None:
+def test_a_replaced_state_may_go_back(tmp_path):
     log = AckLog(tmp_path / "a", 10)
     log.record([(10, 20)])
     log.replace(SeqSet(4, [(6, 7)]))
@@ -35,7 +34,7 @@ def test_a_replaced_state_may_go_back(tmp_path: Path) -> None:
     assert state(log) == state(AckLog(tmp_path / "a", 10)) == (5, [(6, 7)])
 
 
-def test_the_file_stays_small_over_many_acknowledgements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_stays_small_over_many_acknowledgements(tmp_path, monkeypatch):
     monkeypatch.setattr(acklog, "_COMPACT_BYTES", 1000)
     log = AckLog(tmp_path / "a", 0)
     for n in range(0, 2000, 2):
@@ -45,7 +44,7 @@ def test_the_file_stays_small_over_many_acknowledgements(tmp_path: Path, monkeyp
     assert state(AckLog(tmp_path / "a", 0)) == (2000, [])
 
 
-def test_a_full_disk_leaves_the_state_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_state_as_it_was(tmp_path, monkeypatch):
     log = AckLog(tmp_path / "a", 0)
     log.record([(0, 1)])
 
@@ -61,7 +60,7 @@ def test_a_full_disk_leaves_the_state_as_it_was(tmp_path: Path, monkeypatch: pyt
 
 
 def test_with_fsync_the_names_of_new_files_are_durable_too(tmp_path, monkeypatch):
-    synced: list[int] = []
+    synced = []
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
     log = AckLog(tmp_path / "a", 0, fsync=True)
     assert synced == [tmp_path.stat().st_ino]

@@ -1,6 +1,5 @@
 import queue
 import threading
-from collections.abc import Iterator
 
 import pytest
 from google.api_core import exceptions
@@ -21,11 +20,11 @@ def refused_ids(error: exceptions.GoogleAPICallError) -> dict[str, str]:
 
 
 @pytest.fixture
-def subscription(shop) -> str:
+def subscription(shop):
     return shop.subscribe(enable_exactly_once_delivery=True)
 
 
-def test_an_ack_of_a_lease_that_is_over_fails_and_names_the_id(shop, subscription: str) -> None:
+def test_an_ack_of_a_lease_that_is_over_fails_and_names_the_id(shop, subscription):
     shop.publish(b"a", b"b")
     first, second = shop.pull(subscription)
     shop.nack(subscription, [first])
@@ -38,7 +37,7 @@ def test_an_ack_of_a_lease_that_is_over_fails_and_names_the_id(shop, subscriptio
     assert shop.pull_now(subscription) == []
 
 
-def test_without_exactly_once_the_same_late_ack_counts(shop) -> None:
+def test_without_exactly_once_the_same_late_ack_counts(shop):
     subscription = shop.subscribe()
     shop.publish(b"a")
     (first,) = shop.pull(subscription)
@@ -47,7 +46,7 @@ def test_without_exactly_once_the_same_late_ack_counts(shop) -> None:
     shop.ack(subscription, [first])
 
 
-def test_more_time_for_a_lease_that_is_over_fails(shop, subscription: str) -> None:
+def test_more_time_for_a_lease_that_is_over_fails(shop, subscription):
     shop.publish(b"a")
     (message,) = shop.pull(subscription)
     shop.ack(subscription, [message])
@@ -56,7 +55,7 @@ def test_more_time_for_a_lease_that_is_over_fails(shop, subscription: str) -> No
     assert list(refused_ids(caught.value)) == [message.ack_id]
 
 
-def test_hundreds_of_ids_that_fail_fit_the_answer(shop, subscription: str) -> None:
+def test_hundreds_of_ids_that_fail_fit_the_answer(shop, subscription):
     shop.publish(*[b"%d" % n for n in range(500)])
     messages = shop.pull(subscription, 500)
     shop.ack(subscription, messages)
@@ -65,7 +64,7 @@ def test_hundreds_of_ids_that_fail_fit_the_answer(shop, subscription: str) -> No
     assert set(refused_ids(caught.value)) <= {m.ack_id for m in messages}
 
 
-def test_it_can_be_switched_on_later(shop) -> None:
+def test_it_can_be_switched_on_later(shop):
     subscription = shop.subscribe()
     shop.publish(b"a")
     (message,) = shop.pull(subscription)
@@ -80,12 +79,12 @@ def test_it_can_be_switched_on_later(shop) -> None:
         shop.ack(subscription, [message])
 
 
-def test_a_stream_confirms_each_acknowledgement(shop, subscription: str) -> None:
+def test_a_stream_confirms_each_acknowledgement(shop, subscription):
     shop.publish(b"a")
-    requests: queue.Queue[types.StreamingPullRequest | None] = queue.Queue()
+    requests = queue.Queue()
     requests.put(types.StreamingPullRequest(subscription=subscription, stream_ack_deadline_seconds=60))
 
-    def send() -> Iterator[types.StreamingPullRequest]:
+    def send():
         while (request := requests.get()) is not None:
             yield request
 
@@ -104,10 +103,10 @@ def test_googles_high_level_client_learns_whether_its_ack_counted(server, shop, 
     subscription = shop.subscribe(enable_exactly_once_delivery=True)
     shop.publish(b"a")
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", server.emulator_host)
-    answers: list[object] = []
+    answers = []
     answered = threading.Event()
 
-    def take(message: pubsub_v1.subscriber.message.Message) -> None:
+    def take(message):
         answers.append(message.ack_with_response().result(timeout=20))
         try:
             answers.append(message.ack_with_response().result(timeout=20))

@@ -1,5 +1,4 @@
 import time
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -43,14 +42,14 @@ def consume(resources: Resources, name: str = SUBSCRIPTION) -> list[bytes]:
 
 
 @pytest.fixture
-def resources(tmp_path: Path) -> Resources:
+def resources(tmp_path):
     made = Resources(tmp_path, segment_bytes=1)
     made.create_topic(topic(labels={"a": "b"}))
     made.create_subscription(subscription(filter='attributes.a = "å"', labels={"c": "d"}))
     return made
 
 
-def test_everything_is_there_after_a_restart(resources: Resources, tmp_path: Path) -> None:
+def test_everything_is_there_after_a_restart(resources, tmp_path):
     resources.create_subscription(subscription("projects/p/subscriptions/all"))
     publish(resources, b"a", b"b")
     resources.create_snapshot(SNAPSHOT, "projects/p/subscriptions/all", {"e": "f"})
@@ -66,7 +65,7 @@ def test_everything_is_there_after_a_restart(resources: Resources, tmp_path: Pat
 
 
 @pytest.mark.parametrize("number", [0x8000, 0x1_0005])
-def test_a_folder_may_have_had_any_number_of_resources(tmp_path: Path, number: int) -> None:
+def test_a_folder_may_have_had_any_number_of_resources(tmp_path, number):
     made = Resources(tmp_path)
     made.create_topic(topic())
     made.create_subscription(subscription())
@@ -98,11 +97,11 @@ def test_ids_of_a_topic_that_is_made_again_grow_whatever_was_passed_over_or_the_
     assert made.publish(TOPIC, [body]) > last_id
 
 
-def test_segments_go_when_nobody_needs_them(resources: Resources, tmp_path: Path) -> None:
+def test_segments_go_when_nobody_needs_them(resources, tmp_path):
     everything = "projects/p/subscriptions/all"
     resources.create_subscription(subscription(everything))
 
-    def segments() -> int:
+    def segments():
         resources.clean_up()
         return len(list(tmp_path.glob("topics/*/*.log")))
 
@@ -118,7 +117,7 @@ def test_segments_go_when_nobody_needs_them(resources: Resources, tmp_path: Path
     assert segments() == 1
 
 
-def test_retained_segments_stay_for_a_seek(tmp_path: Path) -> None:
+def test_retained_segments_stay_for_a_seek(tmp_path):
     resources = Resources(tmp_path, segment_bytes=1)
     resources.create_topic(topic())
     resources.create_subscription(subscription(retain_acked_messages=True))
@@ -142,7 +141,7 @@ def test_a_message_goes_when_neither_its_subscription_nor_its_topic_keeps_it(tmp
         assert resources.subscription(SUBSCRIPTION).working.floor == floor
 
 
-def test_an_expired_snapshot_is_dropped(resources: Resources) -> None:
+def test_an_expired_snapshot_is_dropped(resources):
     made = resources.create_snapshot(SNAPSHOT, SUBSCRIPTION, {})
     made.expire_time.FromSeconds(int(time.time()) - 1)
     resources.clean_up()
@@ -187,13 +186,13 @@ def test_a_project_has_no_more_snapshots_than_its_limit(resources, monkeypatch):
     resources.create_snapshot(f"{SNAPSHOT}-2", SUBSCRIPTION, {})
 
 
-def test_a_snapshot_without_a_name_is_given_one(resources: Resources) -> None:
+def test_a_snapshot_without_a_name_is_given_one(resources):
     made = resources.create_snapshot("", SUBSCRIPTION, {})
     assert made.name.startswith("projects/p/snapshots/")
     assert resources.snapshot(made.name).config == made
 
 
-def test_the_files_of_what_is_deleted_go(resources: Resources, tmp_path: Path) -> None:
+def test_the_files_of_what_is_deleted_go(resources, tmp_path):
     publish(resources, b"a")
     resources.delete_topic(TOPIC)
     assert list(tmp_path.glob("topics/*/*.log"))
@@ -203,7 +202,7 @@ def test_the_files_of_what_is_deleted_go(resources: Resources, tmp_path: Path) -
     assert Resources(tmp_path).topics == {}
 
 
-def test_files_that_a_crash_left_behind_are_removed_at_start(resources: Resources, tmp_path: Path) -> None:
+def test_files_that_a_crash_left_behind_are_removed_at_start(resources, tmp_path):
     (tmp_path / "topics" / "99").mkdir()
     (tmp_path / "subscriptions" / "98.acks").write_bytes(b"left")
     (tmp_path / "resources.new").write_text("half")
@@ -213,7 +212,7 @@ def test_files_that_a_crash_left_behind_are_removed_at_start(resources: Resource
     assert again.topic(TOPIC)
 
 
-def test_a_full_disk_creates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_creates_nothing(tmp_path, monkeypatch):
     resources = Resources(tmp_path)
 
     with monkeypatch.context() as patch:
@@ -257,14 +256,14 @@ def test_a_full_disk_does_not_keep_what_retention_has_ended(tmp_path, monkeypatc
 
 
 def test_creating_a_resource_writes_as_much_whatever_there_is_already(tmp_path, monkeypatch):
-    written: list[int] = []
+    written = []
     write_all, write_catalog = catalog.write_all, catalog.write_catalog
 
-    def note_change(descriptor: int, data: bytes, offset: int) -> None:
+    def note_change(descriptor, data, offset):
         written.append(len(data))
         write_all(descriptor, data, offset)
 
-    def note_state(folder: Path, content: dict[str, Any]) -> None:
+    def note_state(folder, content):
         write_catalog(folder, content)
         written.append((folder / "resources.json").stat().st_size)
 
@@ -273,7 +272,7 @@ def test_creating_a_resource_writes_as_much_whatever_there_is_already(tmp_path, 
     monkeypatch.setattr(catalog, "write_catalog", note_state)
     resources = Resources(tmp_path)
 
-    def create(start: int, count: int) -> int:
+    def create(start, count):
         written.clear()
         for number in range(start, start + count):
             resources.create_topic(configs.TopicConfig(name=f"projects/p/topics/t{number:04}"))
@@ -332,7 +331,7 @@ def test_a_damaged_catalogue_is_told_and_takes_no_messages_along(resources, tmp_
     assert list(tmp_path.glob("topics/*/*.log"))
 
 
-def test_a_missing_resources_file_beside_topics_removes_nothing(resources: Resources, tmp_path: Path) -> None:
+def test_a_missing_resources_file_beside_topics_removes_nothing(resources, tmp_path):
     publish(resources, b"a")
     resources.close()
     kept = (tmp_path / "resources.json").read_bytes()
@@ -357,7 +356,7 @@ def test_a_changed_letter_of_the_resources_file_is_no_other_topic(resources, tmp
         Resources(tmp_path)
 
 
-def test_a_resources_file_without_a_checksum_is_of_the_version_before(tmp_path: Path) -> None:
+def test_a_resources_file_without_a_checksum_is_of_the_version_before(tmp_path):
     (tmp_path / "resources.json").write_text(
         '{"next_number": 7, "logs": [], "topics": [], "subscriptions": [], "snapshots": []}'
     )

@@ -6,7 +6,6 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import grpc
 import pytest
@@ -21,7 +20,7 @@ from tests.waiting import wait_until
 from tests.worlds.full_disk import full
 
 
-def test_a_second_server_on_the_same_folder_is_refused(server: PubSubServer) -> None:
+def test_a_second_server_on_the_same_folder_is_refused(server):
     with pytest.raises(LeaseHeldError, match="Another Pub/Sub server"):
         PubSubServer(server.data_dir).start()
 
@@ -46,7 +45,7 @@ def test_a_start_that_has_no_space_to_repair_what_is_damaged_says_so_and_leaves_
 
 
 @pytest.mark.parametrize("port", ["port", "health_port"])
-def test_a_taken_port_is_refused_and_the_folder_is_free_again(tmp_path: Path, port: str) -> None:
+def test_a_taken_port_is_refused_and_the_folder_is_free_again(tmp_path, port):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -66,7 +65,7 @@ def get(url: str) -> tuple[int, bytes]:
             return exc.code, b""
 
 
-def test_get_on_the_health_port_answers_while_the_server_serves(tmp_path: Path) -> None:
+def test_get_on_the_health_port_answers_while_the_server_serves(tmp_path):
     server = PubSubServer(tmp_path, health_port=0)
     server.start()
     url = f"http://127.0.0.1:{server.health_port}"
@@ -81,7 +80,7 @@ def test_get_on_the_health_port_answers_while_the_server_serves(tmp_path: Path) 
         get(url)
 
 
-def test_an_address_of_ip_version_6_is_served(tmp_path: Path) -> None:
+def test_an_address_of_ip_version_6_is_served(tmp_path):
     with socket.socket(socket.AF_INET6) as probe:
         try:
             probe.bind(("::1", 0))
@@ -96,7 +95,7 @@ def test_an_address_of_ip_version_6_is_served(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_open", [False, True])
 def test_serving_for_others_than_this_machine_is_warned_of(tmp_path, monkeypatch, caplog, is_open):
-    def end(_: PubSubServer) -> int:
+    def end(_):
         raise LeaseHeldError
 
     for name in ("raise_file_limit", "_keep_freed_memory"):
@@ -124,7 +123,7 @@ def test_stats_are_the_same_in_the_process_and_over_the_wire(server, shop, chann
     assert server.read_stats()[path].keys() == over_the_wire[path].keys()
 
 
-def test_stopping_twice_and_starting_again_keeps_everything(tmp_path: Path) -> None:
+def test_stopping_twice_and_starting_again_keeps_everything(tmp_path):
     server = PubSubServer(tmp_path)
     port = server.start()
     server.stop()
@@ -133,7 +132,7 @@ def test_stopping_twice_and_starting_again_keeps_everything(tmp_path: Path) -> N
     server.stop()
 
 
-def test_a_waiting_pull_and_a_stream_end_at_once_when_the_server_stops(tmp_path: Path) -> None:
+def test_a_waiting_pull_and_a_stream_end_at_once_when_the_server_stops(tmp_path):
     server = PubSubServer(tmp_path)
     server.start()
     path, topic = "projects/p/subscriptions/all", "projects/p/topics/orders"
@@ -144,7 +143,7 @@ def test_a_waiting_pull_and_a_stream_end_at_once_when_the_server_stops(tmp_path:
         request = types.PullRequest.serialize(types.PullRequest(subscription=path, max_messages=1))
         pull = channel.unary_unary("/google.pubsub.v1.Subscriber/Pull").future(request, timeout=30)
         first = types.StreamingPullRequest(subscription=path, stream_ack_deadline_seconds=10)
-        requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        requests = queue.SimpleQueue()
         requests.put(types.StreamingPullRequest.serialize(first))
         stream = channel.stream_stream("/google.pubsub.v1.Subscriber/StreamingPull")(iter(requests.get, None))
         wait_until(lambda: len(working._waiting) == 2, "both wait")
@@ -158,12 +157,12 @@ def test_a_waiting_pull_and_a_stream_end_at_once_when_the_server_stops(tmp_path:
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-def test_upkeep_goes_on_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upkeep_goes_on_after_a_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(server_module, "CLEAN_UP_SECONDS", 0.01)
     with PubSubServer(tmp_path) as running:
-        calls: list[int] = []
+        calls = []
 
-        def clean_up() -> None:
+        def clean_up():
             calls.append(1)
             raise OSError("no space")
 
@@ -171,14 +170,14 @@ def test_upkeep_goes_on_after_a_failure(tmp_path: Path, monkeypatch: pytest.Monk
         wait_until(lambda: len(calls) > 2, "upkeep is tried again")
 
 
-def test_the_module_says_what_it_takes() -> None:
+def test_the_module_says_what_it_takes():
     done = subprocess.run(
         [sys.executable, "-m", "local.server", "--help"], capture_output=True, text=True, timeout=60, check=True
     )
     assert "--data-dir" in done.stdout
 
 
-def test_a_folder_without_its_catalogue_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_folder_without_its_catalogue_is_refused_in_one_line(tmp_path):
     (tmp_path / "topics" / "1").mkdir(parents=True)
     (tmp_path / "topics" / "1" / f"{0:020d}.log").write_bytes(b"messages")
     command = [sys.executable, "-m", "local.server", "--port", "0", "--data-dir", str(tmp_path)]

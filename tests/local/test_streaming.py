@@ -1,7 +1,6 @@
 import queue
-from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import grpc
 import pytest
@@ -45,10 +44,10 @@ class Stream:
 
 
 @pytest.fixture
-def open_stream(channel: grpc.Channel) -> Iterator[Callable[..., Stream]]:
-    streams: list[Stream] = []
+def open_stream(channel):
+    streams = []
 
-    def open_one(subscription: str, **settings: int) -> Stream:
+    def open_one(subscription, **settings):
         streams.append(Stream(channel, subscription, **settings))
         return streams[-1]
 
@@ -62,7 +61,7 @@ def data(messages: list) -> list[bytes]:
     return [message.message.data for message in messages]
 
 
-def test_flow_control_holds_messages_back_until_some_are_acknowledged(shop, open_stream) -> None:
+def test_flow_control_holds_messages_back_until_some_are_acknowledged(shop, open_stream):
     path = shop.subscribe()
     shop.publish(*(b"%d" % n for n in range(10)))
     stream = open_stream(path, max_outstanding_messages=3)
@@ -74,7 +73,7 @@ def test_flow_control_holds_messages_back_until_some_are_acknowledged(shop, open
     assert data(stream.read_messages(2)) == [b"x", b"y"]
 
 
-def test_flow_control_passes_its_bytes_by_less_than_a_message(shop, open_stream) -> None:
+def test_flow_control_passes_its_bytes_by_less_than_a_message(shop, open_stream):
     path = shop.subscribe()
     shop.publish(*[b"x" * 1000] * 10)
     stream = open_stream(path, max_outstanding_bytes=2500)
@@ -82,7 +81,7 @@ def test_flow_control_passes_its_bytes_by_less_than_a_message(shop, open_stream)
     assert len(shop.pull_now(path)) == 7
 
 
-def test_a_nack_on_the_stream_frees_its_room_and_brings_the_message_back(shop, open_stream) -> None:
+def test_a_nack_on_the_stream_frees_its_room_and_brings_the_message_back(shop, open_stream):
     path = shop.subscribe()
     shop.publish(b"a", b"b")
     stream = open_stream(path, max_outstanding_messages=1)
@@ -91,14 +90,14 @@ def test_a_nack_on_the_stream_frees_its_room_and_brings_the_message_back(shop, o
     assert data(stream.read()) == [b"a"]
 
 
-def test_the_stream_says_whether_its_subscription_is_ordered(shop, open_stream) -> None:
+def test_the_stream_says_whether_its_subscription_is_ordered(shop, open_stream):
     path = shop.subscribe(enable_message_ordering=True)
     stream = open_stream(path)
     shop.publish(b"a")
     assert Response.FromString(next(stream.call)).subscription_properties.message_ordering_enabled
 
 
-def test_a_quiet_stream_sends_heartbeats(shop, open_stream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quiet_stream_sends_heartbeats(shop, open_stream, monkeypatch):
     monkeypatch.setattr(streaming, "_HEARTBEAT_SECONDS", 0.1)
     stream = open_stream(shop.subscribe())
     assert not Response.FromString(next(stream.call)).received_messages
@@ -113,7 +112,7 @@ def test_a_quiet_stream_sends_heartbeats(shop, open_stream, monkeypatch: pytest.
         ({"stream_ack_deadline_seconds": 9}, "between"),
     ],
 )
-def test_a_wrong_request_ends_the_stream_with_its_reason(shop, open_stream, fields: dict, words: str) -> None:
+def test_a_wrong_request_ends_the_stream_with_its_reason(shop, open_stream, fields, words):
     stream = open_stream(shop.subscribe())
     stream.send(**fields)
     with pytest.raises(grpc.RpcError) as caught:
@@ -122,13 +121,13 @@ def test_a_wrong_request_ends_the_stream_with_its_reason(shop, open_stream, fiel
     assert words in caught.value.details()
 
 
-def test_a_stream_on_no_subscription_is_not_found(shop, open_stream) -> None:
+def test_a_stream_on_no_subscription_is_not_found(shop, open_stream):
     with pytest.raises(grpc.RpcError) as caught:
         open_stream("projects/p/subscriptions/missing").read()
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
-def test_a_deleted_subscription_ends_its_streams(shop, open_stream) -> None:
+def test_a_deleted_subscription_ends_its_streams(shop, open_stream):
     path = shop.subscribe()
     stream = open_stream(path)
     shop.publish(b"a")
@@ -139,13 +138,13 @@ def test_a_deleted_subscription_ends_its_streams(shop, open_stream) -> None:
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
-def test_a_client_that_stops_sending_ends_the_stream(shop, open_stream) -> None:
+def test_a_client_that_stops_sending_ends_the_stream(shop, open_stream):
     stream = open_stream(shop.subscribe())
     stream.end()
     assert list(stream.call) == []
 
 
-def test_two_streams_share_the_messages(shop, open_stream) -> None:
+def test_two_streams_share_the_messages(shop, open_stream):
     path = shop.subscribe()
     first, second = open_stream(path, max_outstanding_messages=5), open_stream(path, max_outstanding_messages=5)
     shop.publish(*(b"%d" % n for n in range(10)))
@@ -153,7 +152,7 @@ def test_two_streams_share_the_messages(shop, open_stream) -> None:
     assert len(set(data(got))) == 10
 
 
-def test_slots_are_given_out_once() -> None:
+def test_slots_are_given_out_once():
     slots = StreamSlots(1)
     assert slots.may_wait()
     with slots.waiting():
@@ -167,13 +166,13 @@ def test_streams_that_open_at_the_same_moment_share_the_slots(server, shop, monk
     first = types.StreamingPullRequest.pb()(subscription=shop.subscribe(), stream_ack_deadline_seconds=10)
     context = SimpleNamespace(is_active=lambda: False, add_callback=lambda _call: True)
 
-    def open_one() -> None:
+    def open_one():
         requests = iter([first.SerializeToString()])
         assert list(run_streaming_pull(resources, slots, requests, cast("grpc.ServicerContext", context))) == []
 
     apply = _Stream.apply
 
-    def apply_beside_another(stream: _Stream, request: Any) -> None:
+    def apply_beside_another(stream, request):
         monkeypatch.setattr(_Stream, "apply", apply)
         with pytest.raises(StatusError, match="no thread left"):
             open_one()

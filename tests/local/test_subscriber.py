@@ -1,7 +1,6 @@
 import threading
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 
 import grpc
@@ -21,7 +20,7 @@ def duration(seconds: int) -> duration_pb2.Duration:
     return duration_pb2.Duration(seconds=seconds)
 
 
-def test_a_new_subscription_has_the_real_services_defaults(shop) -> None:
+def test_a_new_subscription_has_the_real_services_defaults(shop):
     found = shop.subscriber.get_subscription(subscription=shop.subscribe())
     assert found.ack_deadline_seconds == 10
     assert found.message_retention_duration == timedelta(days=7)
@@ -30,7 +29,7 @@ def test_a_new_subscription_has_the_real_services_defaults(shop) -> None:
     assert not found.filter
 
 
-def test_a_subscription_tells_its_topics_retention_as_it_is_now(shop) -> None:
+def test_a_subscription_tells_its_topics_retention_as_it_is_now(shop):
     path, days = shop.subscribe(), timedelta(days=10)
     shop.publisher.update_topic(
         topic={"name": shop.topic, "message_retention_duration": days},
@@ -50,7 +49,7 @@ def test_a_subscription_tells_its_topics_retention_as_it_is_now(shop) -> None:
     assert not shop.subscriber.get_subscription(subscription=path).topic_message_retention_duration
 
 
-def test_subscriptions_are_listed_in_pages_and_deleted(shop) -> None:
+def test_subscriptions_are_listed_in_pages_and_deleted(shop):
     paths = [shop.subscribe(name) for name in ("aaa", "bbb", "ccc")]
     listed = shop.subscriber.list_subscriptions(request={"project": PROJECT, "page_size": 1})
     assert [subscription.name for subscription in listed] == paths
@@ -74,7 +73,7 @@ def test_subscriptions_are_listed_in_pages_and_deleted(shop) -> None:
         ({"topic": "orders"}, "Invalid"),
     ],
 )
-def test_a_wrong_setting_is_refused(shop, settings: dict, words: str) -> None:
+def test_a_wrong_setting_is_refused(shop, settings, words):
     with pytest.raises(exceptions.InvalidArgument, match=words):
         shop.subscribe(**settings)
     assert not list(shop.subscriber.list_subscriptions(project=PROJECT))
@@ -88,12 +87,12 @@ def test_a_wrong_setting_is_refused(shop, settings: dict, words: str) -> None:
         {"bigquery_config": {"table": "p.d.t"}},
     ],
 )
-def test_a_setting_that_a_local_server_can_not_keep_is_not_taken_silently(shop, settings: dict) -> None:
+def test_a_setting_that_a_local_server_can_not_keep_is_not_taken_silently(shop, settings):
     with pytest.raises(exceptions.MethodNotImplemented):
         shop.subscribe(**settings)
 
 
-def test_a_subscription_is_updated_by_mask_and_its_filter_never(shop) -> None:
+def test_a_subscription_is_updated_by_mask_and_its_filter_never(shop):
     path = shop.subscribe(filter="attributes:a")
     updated = shop.subscriber.update_subscription(
         subscription={"name": path, "ack_deadline_seconds": 30, "labels": {"x": "y"}, "filter": "attributes:b"},
@@ -114,19 +113,19 @@ def test_a_subscription_is_updated_by_mask_and_its_filter_never(shop) -> None:
     assert shop.subscriber.get_subscription(subscription=path).ack_deadline_seconds == 30
 
 
-def test_a_subscription_of_no_topic_is_not_made(shop) -> None:
+def test_a_subscription_of_no_topic_is_not_made(shop):
     with pytest.raises(exceptions.NotFound, match="resource=missing"):
         shop.subscriber.create_subscription(name=f"{PROJECT}/subscriptions/all", topic=f"{PROJECT}/topics/missing")
 
 
-def test_only_what_is_published_after_its_creation_is_received(shop) -> None:
+def test_only_what_is_published_after_its_creation_is_received(shop):
     shop.publish(b"before")
     path = shop.subscribe()
     shop.publish(b"after")
     assert shop.pull_now(path) == [b"after"]
 
 
-def test_an_empty_pull_answers_before_the_clients_deadline(shop) -> None:
+def test_an_empty_pull_answers_before_the_clients_deadline(shop):
     path = shop.subscribe()
     for seconds in (0.3, 1.5):
         started = time.monotonic()
@@ -134,7 +133,7 @@ def test_an_empty_pull_answers_before_the_clients_deadline(shop) -> None:
         assert time.monotonic() - started < seconds
 
 
-def test_return_immediately_does_not_wait(shop) -> None:
+def test_return_immediately_does_not_wait(shop):
     path = shop.subscribe()
     started = time.monotonic()
     with pytest.warns(DeprecationWarning, match="return_immediately"):
@@ -145,7 +144,7 @@ def test_return_immediately_does_not_wait(shop) -> None:
     assert time.monotonic() - started < 2
 
 
-def test_a_waiting_pull_gets_a_message_as_soon_as_it_is_published(shop) -> None:
+def test_a_waiting_pull_gets_a_message_as_soon_as_it_is_published(shop):
     path = shop.subscribe()
     published = threading.Timer(0.3, lambda: shop.publish(b"fresh"))
     published.start()
@@ -155,14 +154,14 @@ def test_a_waiting_pull_gets_a_message_as_soon_as_it_is_published(shop) -> None:
     published.join()
 
 
-def test_a_pull_wants_at_least_one_message(shop) -> None:
+def test_a_pull_wants_at_least_one_message(shop):
     path = shop.subscribe()
     for count in (0, -1):
         with pytest.raises(exceptions.InvalidArgument, match="max_messages"):
             shop.pull(path, count)
 
 
-def test_a_pull_fits_a_client_with_grpcs_own_limit(server: PubSubServer, shop) -> None:
+def test_a_pull_fits_a_client_with_grpcs_own_limit(server, shop):
     path = shop.subscribe()
     for _ in range(3):
         shop.publish(*[b"x" * 4000] * 1000)
@@ -174,7 +173,7 @@ def test_a_pull_fits_a_client_with_grpcs_own_limit(server: PubSubServer, shop) -
     assert all(900 < count < 1050 for count in counts)
 
 
-def test_acknowledging_needs_ids_and_a_subscription(shop) -> None:
+def test_acknowledging_needs_ids_and_a_subscription(shop):
     path = shop.subscribe()
     with pytest.raises(exceptions.InvalidArgument, match="No ack ids"):
         shop.subscriber.acknowledge(subscription=path, ack_ids=[])
@@ -186,7 +185,7 @@ def test_acknowledging_needs_ids_and_a_subscription(shop) -> None:
         shop.subscriber.modify_ack_deadline(subscription=path, ack_ids=["0" * 32], ack_deadline_seconds=601)
 
 
-def test_a_snapshot_brings_back_what_was_not_acknowledged_when_it_was_made(shop) -> None:
+def test_a_snapshot_brings_back_what_was_not_acknowledged_when_it_was_made(shop):
     path, other = shop.subscribe(), shop.subscribe("other")
     shop.publish(b"done", b"open")
     got = shop.pull(path)
@@ -214,7 +213,7 @@ def test_a_snapshot_brings_back_what_was_not_acknowledged_when_it_was_made(shop)
         shop.subscriber.seek(request={"subscription": path, "snapshot": snapshot})
 
 
-def test_a_snapshot_of_another_topic_does_not_fit(shop) -> None:
+def test_a_snapshot_of_another_topic_does_not_fit(shop):
     path = shop.subscribe()
     shop.publisher.create_topic(name=f"{PROJECT}/topics/members")
     other = f"{PROJECT}/subscriptions/members"
@@ -225,7 +224,7 @@ def test_a_snapshot_of_another_topic_does_not_fit(shop) -> None:
         shop.subscriber.seek(request={"subscription": path, "snapshot": snapshot})
 
 
-def test_in_the_test_mode_a_seek_takes_effect_late(shop, tmp_path: Path) -> None:
+def test_in_the_test_mode_a_seek_takes_effect_late(shop, tmp_path):
     with (
         PubSubServer(tmp_path / "late", seek_seconds=1.0) as server,
         grpc.insecure_channel(server.emulator_host) as channel,
@@ -240,7 +239,7 @@ def test_in_the_test_mode_a_seek_takes_effect_late(shop, tmp_path: Path) -> None
         wait_until(lambda: shop.pull_now(path) == [b"first"], "the seek takes effect")
 
 
-def test_a_seek_to_a_time_replays_what_is_retained_and_purges_what_is_not_wanted(shop) -> None:
+def test_a_seek_to_a_time_replays_what_is_retained_and_purges_what_is_not_wanted(shop):
     plain, keeping = shop.subscribe("plain"), shop.subscribe("keeping", retain_acked_messages=True)
     shop.publish(b"first")
     middle = shop.pull(plain)[0].message.publish_time + timedelta(microseconds=1)
@@ -260,7 +259,7 @@ def test_a_seek_to_a_time_replays_what_is_retained_and_purges_what_is_not_wanted
         shop.subscriber.seek(request={"subscription": keeping})
 
 
-def test_a_topics_retention_lets_a_new_subscription_look_back(shop) -> None:
+def test_a_topics_retention_lets_a_new_subscription_look_back(shop):
     shop.publisher.update_topic(
         topic={"name": shop.topic, "message_retention_duration": duration(3600)},
         update_mask=field_mask_pb2.FieldMask(paths=["message_retention_duration"]),
@@ -272,7 +271,7 @@ def test_a_topics_retention_lets_a_new_subscription_look_back(shop) -> None:
     assert shop.pull_now(path) == [b"before"]
 
 
-def test_a_deleted_topic_leaves_its_subscription_with_what_it_had(shop) -> None:
+def test_a_deleted_topic_leaves_its_subscription_with_what_it_had(shop):
     path = shop.subscribe()
     shop.publish(b"left")
     shop.publisher.delete_topic(topic=shop.topic)
@@ -283,7 +282,7 @@ def test_a_deleted_topic_leaves_its_subscription_with_what_it_had(shop) -> None:
     shop.subscriber.delete_subscription(subscription=path)
 
 
-def test_an_empty_push_configuration_is_pulling_and_another_one_is_unimplemented(shop) -> None:
+def test_an_empty_push_configuration_is_pulling_and_another_one_is_unimplemented(shop):
     path = shop.subscribe()
     shop.subscriber.modify_push_config(subscription=path, push_config={})
     shop.publish(b"a")
@@ -300,8 +299,8 @@ def test_in_the_test_mode_a_pull_brings_few_or_none_at_random_and_in_the_end_all
     service = SubscriberService(server._resources, server._slots, partial_pulls=True)
     request = types.PullRequest.serialize(types.PullRequest(subscription=path, max_messages=10))
     context = SimpleNamespace(is_active=lambda: True, time_remaining=lambda: 0.1)
-    counts: list[int] = []
-    got: set[bytes] = set()
+    counts = []
+    got = set()
     for _ in range(300):
         messages = types.PullResponse.pb().FromString(service.pull(request, context)).received_messages
         counts.append(len(messages))

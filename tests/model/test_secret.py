@@ -1,11 +1,10 @@
 import base64
-from pathlib import Path
 
 import pytest
 
 from model.errors import KeyServiceError, SettingsError
 from model.secret import read_secret
-from model.settings import Settings, read_settings
+from model.settings import read_settings
 
 KEY = "projects/p/locations/l/keyRings/r/cryptoKeys/k"
 
@@ -18,7 +17,7 @@ def reverse(key: str, ciphertext: bytes) -> bytes:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+def environment(tmp_path):
     (tmp_path / "plain").write_text("from-a-file\n")
     (tmp_path / "wrapped").write_bytes(b"elif-a-morf")
     return {"HOME": str(tmp_path), "PLAIN": "from-the-environment", "WRAPPED": base64.b64encode(b"vne").decode()}
@@ -62,13 +61,13 @@ def test_a_reference_that_leads_to_nothing_is_a_fault_and_never_the_secret_itsel
     assert "s3cret" not in caught.value.message
 
 
-def test_a_secret_that_was_not_decrypted_is_never_used_as_it_stands(environment: dict[str, str]) -> None:
-    settings: Settings = read_settings({**environment, "REFEED_SECRET": f"gcp-kms:{KEY}:env:WRAPPED"})
+def test_a_secret_that_was_not_decrypted_is_never_used_as_it_stands(environment):
+    settings = read_settings({**environment, "REFEED_SECRET": f"gcp-kms:{KEY}:env:WRAPPED"})
     with pytest.raises(SettingsError, match="Refeed could not decrypt the secret"):
         settings.replay_secret()
     assert not (settings.home / "secret").exists()
 
 
-def test_a_secret_with_no_reference_stays_as_it_is(environment: dict[str, str]) -> None:
+def test_a_secret_with_no_reference_stays_as_it_is(environment):
     settings = read_settings({**environment, "REFEED_SECRET": "s3cret: with a colon"}, decrypt=reverse)
     assert settings.replay_secret() == "s3cret: with a colon"

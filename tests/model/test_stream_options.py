@@ -1,7 +1,6 @@
 """Options of streams: everything that is wrong is named, and a process gets them as settings."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ from model.stream_options import (
 )
 
 
-def test_an_option_that_is_close_to_none_is_answered_with_all_of_them() -> None:
+def test_an_option_that_is_close_to_none_is_answered_with_all_of_them():
     (error,) = option_errors(StreamKind.BACKUP, {"nonsense": 1})
     assert error["message"] == (
         "A backup stream has no option nonsense. Its options are slots, batch_seconds, batch_bytes, "
@@ -26,7 +25,7 @@ def test_an_option_that_is_close_to_none_is_answered_with_all_of_them() -> None:
     )
 
 
-def test_every_fault_is_named_at_once_with_its_place() -> None:
+def test_every_fault_is_named_at_once_with_its_place():
     document = {"slots": 0, "batch_seconds": "2", "batch_byte": 5, "group": "Orders", "message_bytes": True}
     with pytest.raises(RequestInvalidError) as refused:
         parse_options(StreamKind.PIPELINE, document)
@@ -60,23 +59,23 @@ def test_every_fault_is_named_at_once_with_its_place() -> None:
 
 
 @pytest.mark.parametrize("value", [1.5, float("nan"), float("inf"), 301, [], {}])
-def test_a_value_of_another_type_or_beyond_the_bounds_is_refused(value: Any) -> None:
+def test_a_value_of_another_type_or_beyond_the_bounds_is_refused(value):
     assert option_errors(StreamKind.BACKUP, {"slots": value, "batch_seconds": None}) or value == 301
     assert option_errors(StreamKind.BACKUP, {"batch_seconds": value}) or value == 1.5
 
 
-def test_an_option_of_the_other_kind_is_refused() -> None:
+def test_an_option_of_the_other_kind_is_refused():
     assert option_errors(StreamKind.BACKUP, {"group": "default"})[0]["code"] == "field_unknown"
     assert option_errors(StreamKind.PIPELINE, {"known_ids_seconds": 5})[0]["code"] == "field_unknown"
 
 
-def test_null_leaves_a_setting_as_it_is() -> None:
+def test_null_leaves_a_setting_as_it_is():
     assert parse_options(StreamKind.BACKUP, {"slots": None}) == BackupStreamOptions()
     assert parse_options(StreamKind.PIPELINE, {}) == PipelineStreamOptions(group="default")
     assert BackupStreamOptions().environment() == {}
 
 
-def test_a_process_reads_every_option_from_its_environment() -> None:
+def test_a_process_reads_every_option_from_its_environment():
     """Each option is a setting of the same meaning and the same bounds."""
     backup = BackupStreamOptions(slots=3, batch_seconds=0.1 + 0.2, batch_bytes=2_000_000, known_ids_seconds=0)
     settings = read_settings({"REFEED_HOME": "/tmp/h", **backup.environment()})
@@ -89,7 +88,7 @@ def test_a_process_reads_every_option_from_its_environment() -> None:
 
 
 @pytest.mark.parametrize("kind", list(StreamKind))
-def test_each_option_but_the_group_and_its_mapping_stands_for_a_variable(kind: StreamKind) -> None:
+def test_each_option_but_the_group_and_its_mapping_stands_for_a_variable(kind):
     from model.declaration import declared_fields
 
     options = OPTIONS[kind]
@@ -98,18 +97,18 @@ def test_each_option_but_the_group_and_its_mapping_stands_for_a_variable(kind: S
 
 
 @pytest.mark.parametrize("mapping", [["orders"], {"orders": None}, {"orders": ""}, {"orders": 1}, "orders=sales"])
-def test_a_mapping_leads_from_names_to_names(mapping: Any) -> None:
+def test_a_mapping_leads_from_names_to_names(mapping):
     (error,) = option_errors(StreamKind.PIPELINE, {"mapping": mapping})
     assert error["pointer"] == "/options/mapping"
     assert option_errors(StreamKind.PIPELINE, {"mapping": {"orders": "sales"}}) == []
 
 
-def test_a_source_that_is_renamed_back_has_no_mapping_left() -> None:
+def test_a_source_that_is_renamed_back_has_no_mapping_left():
     assert extend_mapping({"orders": "sales"}, {"sales": "orders"}) == {"sales": "orders"}
     assert extend_mapping(None, {"orders": None}) == {}
 
 
-def test_a_kinesis_stream_s_process_reads_every_option_from_its_environment() -> None:
+def test_a_kinesis_stream_s_process_reads_every_option_from_its_environment():
     options = parse_options(
         StreamKind.KINESIS,
         {
@@ -146,7 +145,7 @@ def test_a_kinesis_stream_s_process_reads_every_option_from_its_environment() ->
         ("stream", 5),
     ],
 )
-def test_an_option_of_kinesis_that_is_none_is_refused_and_no_secret_is_shown(name: str, value: object) -> None:
+def test_an_option_of_kinesis_that_is_none_is_refused_and_no_secret_is_shown(name, value):
     (error,) = option_errors(StreamKind.KINESIS, {name: value})
     assert error["pointer"] == f"/options/{name}"
     assert "wJalr" not in error["message"]

@@ -1,5 +1,3 @@
-from typing import Any
-
 import pytest
 
 from model.errors import EvolutionRefusedError
@@ -22,12 +20,12 @@ RECORD = Field("r", "RECORD", fields=(Field("x", "INT64"),))
         (RECORD, Field("r", "RECORD", fields=(Field("y", "BOOL"),)), False),
     ],
 )
-def test_a_column_is_wider_when_it_holds_every_cell(old: Field, new: Field, expected: bool) -> None:
+def test_a_column_is_wider_when_it_holds_every_cell(old, new, expected):
     assert is_wider(old, new) is expected
 
 
 @pytest.mark.parametrize("name", ["", '"', '""', '"a', "a", "+1", "x"])
-def test_a_description_keeps_every_name(name: str) -> None:
+def test_a_description_keeps_every_name(name):
     assert json_name(Field("x", "INT64", description=describe_name(name, "x"))) == name
 
 
@@ -46,11 +44,11 @@ def test_a_description_keeps_every_name(name: str) -> None:
         *((text, "STRING", "JSON", f'"{text}"') for text in ("", "x", "1.10", "07", "-0", "1e5", "NaN", "9" * 25)),
     ],
 )
-def test_a_cell_has_one_text(value: Any, old: Any, new: Any, expected: Any) -> None:
+def test_a_cell_has_one_text(value, old, new, expected):
     assert widen_value(value, Field("n", old), Field("n", new)) == expected
 
 
-def test_a_plan_that_drops_a_column_or_narrows_one_is_refused() -> None:
+def test_a_plan_that_drops_a_column_or_narrows_one_is_refused():
     current = RowSchema((Field("n", "STRING"), RECORD))
     for wanted in (RowSchema((Field("n", "INT64"), RECORD)), RowSchema((Field("n", "JSON"),))):
         with pytest.raises(EvolutionRefusedError):

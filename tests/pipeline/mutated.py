@@ -74,8 +74,7 @@ def _fine(kind: Any) -> str:
         return f"[{_fine(kind[0])}]"
     if isinstance(kind, Mapping):
         return "{" + ",".join(f'"{name}":{_fine(one)}' for name, one in kind.items()) + "}"
-    text: str = kind[0]
-    return text
+    return kind[0]
 
 
 def _odd_one(dice: random.Random, fields: Fields) -> bytes:

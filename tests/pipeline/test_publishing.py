@@ -3,7 +3,6 @@
 import json
 import secrets
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from google.pubsub_v1 import SubscriberClient
@@ -29,7 +28,7 @@ sources:
 
 
 @pytest.fixture(scope="module")
-def pubsub(tmp_path_factory) -> Iterator[PubSub]:
+def pubsub(tmp_path_factory):
     with PubSubServer(tmp_path_factory.mktemp("pubsub")) as server, PubSub("p", server.emulator_host) as client:
         yield client
 

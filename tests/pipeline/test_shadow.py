@@ -1,7 +1,6 @@
 """A shadow's patience: what it holds is bounded, and it goes on with the plan and the registry as they change."""
 
 import time
-from pathlib import Path
 
 import pytest
 
@@ -14,17 +13,17 @@ from tests.pipeline.shadowed import NOON, ShadowedWorld, order
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> ShadowedWorld:
+def world(tmp_path):
     return ShadowedWorld("memory", read_settings({"REFEED_PROJECT": "shop"}, home=tmp_path / "home"), tmp_path)
 
 
-def test_no_more_is_read_while_many_rows_wait_for_the_running_release(world: ShadowedWorld) -> None:
+def test_no_more_is_read_while_many_rows_wait_for_the_running_release(world):
     for number in range(10):
         world.keep("orders", **{f"m{number}": order(number)})
     shadow = world.shadow(chunk_rows=2, wait_seconds=3600)
-    held: list[int] = []
+    held = []
 
-    def stage_what_waits() -> None:
+    def stage_what_waits():
         held.append(shadow.report.rows_waiting)
         if shadow.report.rows_waiting > 4:
             assert shadow.report.messages_read == 6
@@ -37,7 +36,7 @@ def test_no_more_is_read_while_many_rows_wait_for_the_running_release(world: Sha
     assert (report.rows_equal, report.rows_waiting, report.messages_read) == (10, 0, 10)
 
 
-def test_a_row_is_not_missing_while_the_running_release_is_behind_its_message(world: ShadowedWorld) -> None:
+def test_a_row_is_not_missing_while_the_running_release_is_behind_its_message(world):
     world.keep("orders", m1=order(1), m2=order(2))
     clock, acknowledged = [time.time()], [NOON.timestamp() - 1]
     shadow = world.shadow(lambda: acknowledged[0], lambda: clock[0], wait_seconds=60.0)
@@ -52,7 +51,7 @@ def test_a_row_is_not_missing_while_the_running_release_is_behind_its_message(wo
     assert (report.rows_equal, report.rows_missing, report.rows_waiting) == (1, 1, 0)
 
 
-def test_a_running_release_that_stands_still_does_not_hide_a_missing_row_for_ever(world: ShadowedWorld) -> None:
+def test_a_running_release_that_stands_still_does_not_hide_a_missing_row_for_ever(world):
     world.keep("orders", m1=order(1))
     clock = [time.time()]
     shadow = world.shadow(lambda: 0.0, lambda: clock[0], wait_seconds=60.0)
@@ -61,7 +60,7 @@ def test_a_running_release_that_stands_still_does_not_hide_a_missing_row_for_eve
     assert shadow.look().rows_missing == 1
 
 
-def test_messages_from_before_the_subscription_of_their_source_are_skipped(world: ShadowedWorld) -> None:
+def test_messages_from_before_the_subscription_of_their_source_are_skipped(world):
     """Its topic was backed up before the source was added, and the stream never gets those messages."""
     world.keep("orders", m1=order(1), m2=order(2))
     for attached_at, skipped in ((NOON.timestamp() + 1e-6, 2), (NOON.timestamp(), 0), (None, 0)):
@@ -70,7 +69,7 @@ def test_messages_from_before_the_subscription_of_their_source_are_skipped(world
         assert (report.rows_skipped, report.rows_missing) == (skipped, 2 - skipped)
 
 
-def test_a_source_that_is_renamed_is_compared_under_its_new_name(world: ShadowedWorld) -> None:
+def test_a_source_that_is_renamed_is_compared_under_its_new_name(world):
     world.run("orders", m1=order(1), m2=b"no JSON")
     sources = world.registry.read_files()["sources.yaml"].decode()
     renamed = sources.replace("  orders: {", "  sales: {")
@@ -99,7 +98,7 @@ def test_a_registry_that_does_not_answer_for_a_while_changes_nothing(world, monk
     shadow = world.shadow(hours=2)
     assert shadow.look().rows_equal == 1
 
-    def refuse(_: object) -> str:
+    def refuse(_):
         raise RegistryError("The registry can't be used: 503.")
 
     monkeypatch.setattr("pipeline.registry.Registry.fingerprint", refuse)
@@ -107,13 +106,13 @@ def test_a_registry_that_does_not_answer_for_a_while_changes_nothing(world, monk
     assert shadow.look().rows_equal == 2
 
 
-def test_a_stream_without_a_plan_can_not_be_compared(world: ShadowedWorld) -> None:
+def test_a_stream_without_a_plan_can_not_be_compared(world):
     world.plan_file.unlink()
     with pytest.raises(CheckpointCorruptError, match=r"plan\.json"):
         world.shadow().look()
 
 
-def test_a_shadow_ends_when_nobody_looks_at_it(world: ShadowedWorld, tmp_path: Path) -> None:
+def test_a_shadow_ends_when_nobody_looks_at_it(world, tmp_path):
     folder = ShadowFolder.of(tmp_path, "pipeline", "sh_1")
     given = {"plan_file": world.plan_file, "mapping": {}, "options": ShadowOptions()}
     # Nobody ever looked.
@@ -125,7 +124,7 @@ def test_a_shadow_ends_when_nobody_looks_at_it(world: ShadowedWorld, tmp_path: P
     assert folder.read().state is ShadowState.FAILED
 
 
-def test_the_plan_is_read_and_never_written(world: ShadowedWorld) -> None:
+def test_the_plan_is_read_and_never_written(world):
     world.keep("hooks", h1=b'{"a":1}')
     before = world.plan_file.read_bytes()
     # A type that only the shadow has met stays in its memory.

@@ -3,7 +3,6 @@
 import json
 import os
 from dataclasses import asdict
-from pathlib import Path
 
 from model.errors import CheckpointCorruptError
 from pipeline.shadow_report import FORGOTTEN_SECONDS, ShadowExample, ShadowFolder, ShadowReport, ShadowState
@@ -13,7 +12,7 @@ def example(table: str, number: int = 0) -> ShadowExample:
     return ShadowExample(table, "orders", str(number), "id", "1", "2")
 
 
-def test_a_report_is_read_as_it_was_written_also_with_fields_of_another_release(tmp_path: Path) -> None:
+def test_a_report_is_read_as_it_was_written_also_with_fields_of_another_release(tmp_path):
     folder = ShadowFolder.of(tmp_path, "pipeline", "sh_1")
     assert folder.read() == ShadowReport()
     folder.want()
@@ -28,7 +27,7 @@ def test_a_report_is_read_as_it_was_written_also_with_fields_of_another_release(
     assert folder.read() == ShadowReport()
 
 
-def test_twenty_cells_of_each_table_are_shown(tmp_path: Path) -> None:
+def test_twenty_cells_of_each_table_are_shown(tmp_path):
     report = ShadowReport()
     for number in range(50):
         report.show(example("staging.orders", number))
@@ -37,7 +36,7 @@ def test_twenty_cells_of_each_table_are_shown(tmp_path: Path) -> None:
     assert (tables.count("staging.orders"), tables.count("staging.members")) == (20, 1)
 
 
-def test_a_shadow_is_wanted_while_somebody_looks_and_writes_nothing_after_it(tmp_path: Path) -> None:
+def test_a_shadow_is_wanted_while_somebody_looks_and_writes_nothing_after_it(tmp_path):
     folder = ShadowFolder.of(tmp_path, "pipeline", "sh_1")
     assert not folder.is_wanted()
     folder.write(ShadowReport())
@@ -53,7 +52,7 @@ def test_a_shadow_is_wanted_while_somebody_looks_and_writes_nothing_after_it(tmp
     assert not folder.is_wanted()
 
 
-def test_a_report_says_why_the_shadow_failed(tmp_path: Path) -> None:
+def test_a_report_says_why_the_shadow_failed(tmp_path):
     report = ShadowReport(ShadowState.CATCHING_UP, rows_equal=3)
     report.fail(CheckpointCorruptError("The plan can't be read."))
     assert report.state is ShadowState.FAILED

@@ -1,9 +1,7 @@
-from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +44,7 @@ MESSAGE = 'syntax = "proto3"; package shop; message Order { int64 id = 1; }'
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path):
     return read_settings({}, home=tmp_path / "home")
 
 
@@ -63,7 +61,7 @@ def stage_rows(settings: Settings, name: str, backfill_id: str | None, *rows: in
 
 
 @pytest.fixture
-def stage(settings: Settings, tmp_path: Path) -> Callable[..., None]:
+def stage(settings, tmp_path):
     """Publishes the registry and returns what writes rows of a backfill to staging."""
     (tmp_path / "shop.proto").write_text(MESSAGE)
     descriptors = compile_protos(tmp_path, "shop.proto")
@@ -79,7 +77,7 @@ def landed(staging: LakeStaging, backfill_id: str) -> list[int]:
     return sorted(int(row) for rows in staging.landed_rows(backfill_id) for row in np.asarray(rows))
 
 
-def test_a_topic_that_nobody_reads_has_no_staging(settings: Settings, stage: Callable[..., None]) -> None:
+def test_a_topic_that_nobody_reads_has_no_staging(settings, stage):
     topics = StagedTopics(settings, open_warehouse(settings))
     assert topics("unknown") is None
     assert topics("orders") is not None
@@ -87,12 +85,12 @@ def test_a_topic_that_nobody_reads_has_no_staging(settings: Settings, stage: Cal
     assert topics("orders") is None
 
 
-def test_without_a_registry_nothing_is_known(settings: Settings) -> None:
+def test_without_a_registry_nothing_is_known(settings):
     assert StagedTopics(settings, open_warehouse(settings))("orders") is None
     assert StagedTopics(settings, open_warehouse(settings)).groups() is None
 
 
-def test_groups_are_the_registry_s_and_unknown_while_it_has_a_fault(settings: Settings) -> None:
+def test_groups_are_the_registry_s_and_unknown_while_it_has_a_fault(settings):
     topics, registry = StagedTopics(settings, open_warehouse(settings)), Registry(settings.registry)
     registry.publish({"sources.yaml": b"sources:\n  a: {topic: orders, schema: inferred, group: shop}\n"})
     assert topics.groups() == {"shop"}
@@ -159,7 +157,7 @@ def test_a_commit_that_comes_between_is_no_reason_for_a_revert_to_fail(settings,
     mine, delete, failures = new_job_id("bf"), LakeRowTable.delete_where, [WarehouseError("another process")] * 2
     stage(mine, 0, 1)
 
-    def fail(table: LakeRowTable, *where: Any, **since: Any) -> int:
+    def fail(table, *where, **since):
         if failures:
             raise failures.pop()
         return delete(table, *where, **since)
@@ -182,7 +180,7 @@ def note_types(settings: Settings, *tables: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("is_url", [False, True])
-def test_an_inferred_source_has_a_table_for_each_type_also_behind_a_url(tmp_path: Path, *, is_url: bool) -> None:
+def test_an_inferred_source_has_a_table_for_each_type_also_behind_a_url(tmp_path, *, is_url):
     # Behind a URL a lake is not this machine's file system: gs:// as much as file://.
     lake = (tmp_path / "lake").as_uri() if is_url else str(tmp_path / "lake")
     settings = read_settings({"REFEED_LAKE": lake}, home=tmp_path / "home")
@@ -212,13 +210,13 @@ BOTH = SOURCES + "  orders_too: {topic: orders, message: shop.Order, key: id, su
 
 
 @pytest.fixture
-def both(settings: Settings, stage: Callable[..., None]) -> Settings:
+def both(settings, stage):
     """Let two sources read one topic."""
     Registry(settings.registry).publish({"sources.yaml": BOTH.encode()})
     return settings
 
 
-def test_a_row_landed_when_every_source_of_its_topic_has_it(both: Settings, stage: Callable[..., None]) -> None:
+def test_a_row_landed_when_every_source_of_its_topic_has_it(both, stage):
     mine = new_job_id("bf")
     stage(mine, 0, 1, 2)
     assert landed(staged(both), mine) == []

@@ -214,8 +214,7 @@ def plain(row: Row) -> Row:
 def read_file(path: str) -> list[Row]:
     """Return the rows of a Parquet file."""
     with open_files([path]) as files, files.open(path) as file:
-        rows: list[Row] = file.read().to_pylist()
-        return rows
+        return file.read().to_pylist()
 
 
 @dataclass

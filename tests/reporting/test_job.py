@@ -1,7 +1,6 @@
 """A merge job's driver, source by source, with a warehouse that does what the test says."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,18 +53,18 @@ class Warehouse:
 
 
 @pytest.fixture
-def warehouse(monkeypatch: pytest.MonkeyPatch) -> Warehouse:
+def warehouse(monkeypatch):
     monkeypatch.setattr("reporting.job._RETRY_SECONDS", 0.0)
     return Warehouse()
 
 
 @pytest.fixture
-def run(tmp_path: Path, warehouse: Warehouse) -> Callable[..., tuple[Outcome, dict[str, Any]]]:
+def run(tmp_path, warehouse):
     """Return what runs the next attempt of one job, and gives its outcome and the job's findings."""
     folder = JobFolder(tmp_path / "job")
     epochs = iter(range(1, 10))
 
-    def run(request: MergeRequest | None = None) -> tuple[Outcome, dict[str, Any]]:
+    def run(request=None):
         settings = read_settings({"REFEED_HOME": str(tmp_path)})
         wanted = request or MergeRequest()
         folder.write_specification(render_specification("mg_1", wanted, SOURCES, open_warehouse(settings)))
@@ -78,7 +77,7 @@ def states(findings: dict[str, Any]) -> dict[str, str]:
     return {name: found["state"] for name, found in findings.items()}
 
 
-def test_every_source_is_merged_in_turn_and_has_its_report(run: Any, warehouse: Warehouse) -> None:
+def test_every_source_is_merged_in_turn_and_has_its_report(run, warehouse):
     outcome, findings = run()
     assert outcome == Outcome(1, JobState.SUCCEEDED)
     assert [call[0] for call in warehouse.calls] == ["orders", "returns", "visits"]
@@ -89,7 +88,7 @@ def test_every_source_is_merged_in_turn_and_has_its_report(run: Any, warehouse: 
     assert warehouse.is_closed
 
 
-def test_a_source_that_fails_keeps_none_of_the_others_from_being_merged(run: Any, warehouse: Warehouse) -> None:
+def test_a_source_that_fails_keeps_none_of_the_others_from_being_merged(run, warehouse):
     audits = [replace(AUDIT, is_passed=False).to_json()]
     warehouse.faults = {
         "orders": [AuditFailedError("a key has more than one row", source="orders", audits=audits)],
@@ -105,7 +104,7 @@ def test_a_source_that_fails_keeps_none_of_the_others_from_being_merged(run: Any
     assert findings["orders"]["audits"] == audits
 
 
-def test_the_next_attempt_merges_what_is_not_merged_and_nothing_else(run: Any, warehouse: Warehouse) -> None:
+def test_the_next_attempt_merges_what_is_not_merged_and_nothing_else(run, warehouse):
     warehouse.faults = {"returns": [WarehouseError("it went away")]}
     run()
     warehouse.calls.clear()
@@ -117,19 +116,19 @@ def test_the_next_attempt_merges_what_is_not_merged_and_nothing_else(run: Any, w
     assert run()[0] == Outcome(3, JobState.SUCCEEDED)
 
 
-def test_a_merge_that_somebody_else_was_quicker_with_is_tried_again(run: Any, warehouse: Warehouse) -> None:
+def test_a_merge_that_somebody_else_was_quicker_with_is_tried_again(run, warehouse):
     warehouse.faults = {"orders": [MergeOvertakenError("another merge was first") for _ in range(2)]}
     assert run()[0].state is JobState.SUCCEEDED
     assert [call[0] for call in warehouse.calls] == ["orders"] * 3 + ["returns", "visits"]
 
 
-def test_one_that_is_overtaken_again_and_again_says_so(run: Any, warehouse: Warehouse) -> None:
+def test_one_that_is_overtaken_again_and_again_says_so(run, warehouse):
     warehouse.faults = {"orders": [MergeOvertakenError("another merge was first") for _ in range(9)]}
     outcome, _ = run()
     assert (outcome.error or {})["code"] == MergeOvertakenError.code
 
 
-def test_what_was_asked_for_comes_to_the_warehouse(run: Any, warehouse: Warehouse) -> None:
+def test_what_was_asked_for_comes_to_the_warehouse(run, warehouse):
     run(MergeRequest.parse(day="2026-03-01", is_dry_run=True))
     begin = datetime.fromisoformat("2026-03-01T00:00:00+00:00")
     assert warehouse.calls[0] == ("orders", begin, True)

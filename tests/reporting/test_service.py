@@ -1,8 +1,6 @@
 """Merges as jobs; drivers are processes that only sleep, and the test says what they would have written."""
 
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,7 +74,7 @@ class Yard:
 
 
 @pytest.fixture
-def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
+def yard(tmp_path, monkeypatch):
     monkeypatch.setattr("jobs.supervisor._RESTART_WAITS_SECONDS", (0.0, 0.0, 0.0))
     yard = Yard(read_settings({"REFEED_HOME": str(tmp_path)}))
     yield yard
@@ -84,13 +82,13 @@ def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
 
 
 @pytest.fixture
-def reach(yard: Yard) -> Callable[[str, JobState], Merge]:
+def reach(yard):
     """Return what ticks until a merge has a state."""
 
-    def reach(merge_id: str, state: JobState) -> Merge:
+    def reach(merge_id, state):
         has_been = watch_for(yard.stores[0], merge_id, state)
 
-        def has_it() -> bool:
+        def has_it():
             yard.supervisor.tick()
             return has_been()
 
@@ -114,7 +112,7 @@ def test_a_merge_is_of_every_source_with_a_key_and_runs_with_what_its_driver_has
     assert [each["staging"] for each in specification["sources"]] == ["staging.orders", "staging.returns"]
 
 
-def test_what_its_driver_found_is_shown_and_in_the_history(yard: Yard, reach: Any) -> None:
+def test_what_its_driver_found_is_shown_and_in_the_history(yard, reach):
     made = yard.create()
     reach(made.id, JobState.RUNNING)
     folder = yard.supervisor.folder(made.id)
@@ -141,7 +139,7 @@ def test_what_its_driver_found_is_shown_and_in_the_history(yard: Yard, reach: An
     assert yard.service.get(made.id, principal=ANN).etag == failed.etag
 
 
-def test_of_several_merges_one_runs_at_a_time_in_their_order(yard: Yard, reach: Any) -> None:
+def test_of_several_merges_one_runs_at_a_time_in_their_order(yard, reach):
     first, second = yard.create("orders"), yard.create("orders")
     reach(first.id, JobState.RUNNING)
     for _ in range(5):
@@ -152,7 +150,7 @@ def test_of_several_merges_one_runs_at_a_time_in_their_order(yard: Yard, reach: 
     assert yard.service.get(first.id, principal=ANN).state is JobState.SUCCEEDED
 
 
-def test_the_same_key_makes_one_merge_and_leaves_nothing_of_the_second_call(yard: Yard, tmp_path: Path) -> None:
+def test_the_same_key_makes_one_merge_and_leaves_nothing_of_the_second_call(yard, tmp_path):
     made = yard.create("orders", idempotency_key="k")
     assert yard.create("orders", idempotency_key="k").id == made.id
     assert [path.name for path in (tmp_path / "merge-jobs").iterdir()] == [made.id]
@@ -163,7 +161,7 @@ def test_the_same_key_makes_one_merge_and_leaves_nothing_of_the_second_call(yard
 @pytest.mark.parametrize(
     ("source", "code"), [("none", "source_unknown"), ("logs", "source_without_key"), (None, "nothing_to_merge")]
 )
-def test_what_can_not_be_merged_is_refused(yard: Yard, source: str | None, code: str) -> None:
+def test_what_can_not_be_merged_is_refused(yard, source, code):
     if source is None:
         yard.sources = {"logs": None}
     with pytest.raises(RequestInvalidError) as refused:
@@ -171,12 +169,12 @@ def test_what_can_not_be_merged_is_refused(yard: Yard, source: str | None, code:
     assert [(error["code"], error["pointer"]) for error in refused.value.details["errors"]] == [(code, "/source")]
 
 
-def test_who_may_only_look_or_plan_can_not_merge(yard: Yard) -> None:
+def test_who_may_only_look_or_plan_can_not_merge(yard):
     reader, planner = Principal("r", frozenset({READ})), Principal("p", frozenset({PLAN}))
     runner = Principal("c", frozenset({RUN}))
     dry = yard.service.create(MergeRequest(is_dry_run=True), principal=planner)
     real = yard.service.create(MergeRequest(), principal=runner)
-    calls: list[Callable[[], object]] = [
+    calls = [
         lambda: yard.service.create(MergeRequest(is_dry_run=True), principal=reader),
         lambda: yard.service.create(MergeRequest(), principal=planner),
         lambda: yard.service.cancel(real.id, principal=planner),

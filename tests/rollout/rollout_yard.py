@@ -1,6 +1,5 @@
 """A stream whose agent is the test, which brings its rollouts from step to step by a clock that it moves."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -112,7 +111,7 @@ class Yard:
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
+def yard(tmp_path):
     made = Yard(tmp_path / "jobs.db")
     yield made
     made.store.close()

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from jobs.store import JobStore
 from jobs.store.tables import JOBS
 from model.change import ChangeRecord, ChangeRequest
 from model.errors import (
@@ -39,18 +38,18 @@ EVERY = ("drain", "cancel", "rollback", "update")
 
 
 @pytest.fixture(autouse=True)
-def stream(store: JobStore) -> None:
+def stream(store):
     store.launch_stream("backup", StreamKind.BACKUP, actor="key:ann")
     store.take_streams("agent", limit=1, lease_seconds=60)
 
 
 @pytest.fixture
-def changes(store: JobStore) -> ChangeService:
+def changes(store):
     return ChangeService(store, stream_acts(StreamService(store), SnapshotService(store), UpdateService(store)))
 
 
 @pytest.fixture
-def streams(store: JobStore, changes: ChangeService) -> StreamChanges:
+def streams(store, changes):
     return StreamChanges(changes, StreamService(store), EVERY)
 
 
@@ -63,7 +62,7 @@ def update_request(**changes: Any) -> dict[str, Any]:
     return {**given, "reason": "faster", **changes}
 
 
-def test_only_the_actions_that_the_deployment_names_wait(store: JobStore, changes: ChangeService) -> None:
+def test_only_the_actions_that_the_deployment_names_wait(store, changes):
     streams = StreamChanges(changes, StreamService(store), ("cancel",))
     assert streams.hold("drain", "backup", DRAIN, principal=ANN) is None
     assert streams.hold("cancel", "backup", {}, principal=ANN) is not None
@@ -111,7 +110,7 @@ def test_nobody_approves_late_although_no_loop_has_looked(store, changes, stream
     assert store.get_stream("backup").wanted is Wanted.RUNNING
 
 
-def test_an_action_says_what_it_changes(streams: StreamChanges) -> None:
+def test_an_action_says_what_it_changes(streams):
     said = hold(streams).request.what
     assert said == "Drain backup: the stream commits the messages that it has pulled, within 7 s, and then ends."
     request = update_request(options={"slots": 8, "batch_seconds": None})
@@ -125,7 +124,7 @@ def test_of_two_who_approve_at_once_one_carries_it_out(store, changes, streams):
     held = hold(streams)
     begin = threading.Barrier(2)
 
-    def approve(principal: Principal) -> bool:
+    def approve(principal):
         begin.wait(20)
         try:
             return changes.approve(held.id, principal=principal).state is JobState.SUCCEEDED
@@ -144,7 +143,7 @@ def test_a_process_that_dies_in_the_middle_has_decided_nothing(store, changes, s
     class KilledError(BaseException):
         """The end of the process, as its transaction sees it."""
 
-    def act_and_die(change: ChangeRecord) -> Mapping[str, Any]:
+    def act_and_die(change):
         inside(change)
         raise KilledError
 
@@ -159,10 +158,10 @@ def test_a_process_that_dies_in_the_middle_has_decided_nothing(store, changes, s
     assert store.get_stream("backup").wanted is Wanted.DRAINED
 
 
-def test_another_kind_of_thing_is_one_more_function(store: JobStore) -> None:
-    removed: list[str] = []
+def test_another_kind_of_thing_is_one_more_function(store):
+    removed = []
 
-    def remove(change: ChangeRecord) -> Mapping[str, Any]:
+    def remove(change):
         if change.request.version != 1:
             raise ManifestChangedError
         removed.append(f"{change.request.name}, decided by {change.decided_by}")

@@ -3,7 +3,6 @@ import signal
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,10 +21,10 @@ PARENT = (
 
 
 @pytest.fixture
-def make_child(tmp_path: Path) -> Iterator[Callable[[str], Child]]:
-    made: list[Child] = []
+def make_child(tmp_path):
+    made = []
 
-    def make(code: str) -> Child:
+    def make(code):
         child = Child(
             "sleeper", [sys.executable, "-c", code], environment=os.environ, log=tmp_path / "logs" / "c.log"
         )
@@ -49,7 +48,7 @@ def is_gone(pid: int) -> bool:
     return state == "Z"
 
 
-def test_a_child_that_is_asked_to_stop_says_how_it_ended(make_child: Callable[[str], Child]) -> None:
+def test_a_child_that_is_asked_to_stop_says_how_it_ended(make_child):
     child = make_child(SLEEPER).start()
     child.wait_until(lambda: is_ready(child), seconds=20, what="begun")
     assert child.is_running
@@ -58,14 +57,14 @@ def test_a_child_that_is_asked_to_stop_says_how_it_ended(make_child: Callable[[s
     assert not child.is_running
 
 
-def test_a_deaf_child_is_killed_when_its_time_is_up(make_child: Callable[[str], Child]) -> None:
+def test_a_deaf_child_is_killed_when_its_time_is_up(make_child):
     child = make_child(DEAF).start()
     child.wait_until(lambda: is_ready(child), seconds=20, what="begun")
     assert child.stop(seconds=0.2) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_what_a_child_started_goes_with_it(make_child: Callable[[str], Child], end: str) -> None:
+def test_what_a_child_started_goes_with_it(make_child, end):
     child = make_child(PARENT).start()
     child.wait_until(lambda: is_ready(child), seconds=20, what="begun")
     grandchild = int(child.log_tail().split()[1])
@@ -83,42 +82,42 @@ def test_starting_again_keeps_the_log_and_a_running_child_is_left_alone(make_chi
     assert child.pid != pid
 
 
-def test_a_child_that_ends_too_soon_is_reported_with_its_last_lines(make_child: Callable[[str], Child]) -> None:
+def test_a_child_that_ends_too_soon_is_reported_with_its_last_lines(make_child):
     child = make_child("import sys; print('no such port'); sys.exit(7)").start()
     with pytest.raises(ProcessEndedError, match=r"ended with code 7(?s:.*)no such port"):
         child.wait_until(lambda: False, seconds=20, what="begun")
 
 
-def test_a_child_that_was_killed_is_reported_by_the_signal(make_child: Callable[[str], Child]) -> None:
+def test_a_child_that_was_killed_is_reported_by_the_signal(make_child):
     child = make_child(SLEEPER).start()
     child.kill()
     assert "ended by signal SIGKILL" in child.ended_error().message
 
 
-def test_a_signal_without_a_name_is_reported_by_its_number(make_child: Callable[[str], Child]) -> None:
+def test_a_signal_without_a_name_is_reported_by_its_number(make_child):
     child = make_child(f"import os; os.kill(os.getpid(), {signal.SIGRTMIN + 6})").start()
     with pytest.raises(ProcessEndedError, match=rf"ended by signal {signal.SIGRTMIN + 6}\."):
         child.wait_until(lambda: False, seconds=20, what="begun")
 
 
-def test_waiting_has_an_end(make_child: Callable[[str], Child]) -> None:
+def test_waiting_has_an_end(make_child):
     child = make_child(SLEEPER).start()
     with pytest.raises(ProcessEndedError, match="has not begun to sing in 0 s"):
         child.wait_until(lambda: False, seconds=0.2, what="begun to sing")
 
 
-def test_a_child_that_was_never_started_has_no_id(make_child: Callable[[str], Child]) -> None:
+def test_a_child_that_was_never_started_has_no_id(make_child):
     child = make_child(SLEEPER)
     assert child.stop() is None
     with pytest.raises(ProcessEndedError, match="was not started"):
         _ = child.pid
 
 
-def test_leaving_the_block_stops_the_last_started_first(tmp_path: Path) -> None:
-    stopped: list[str] = []
+def test_leaving_the_block_stops_the_last_started_first(tmp_path):
+    stopped = []
 
     class Noted(Child):
-        def stop(self, *, seconds: float = 30.0) -> int | None:
+        def stop(self, *, seconds=30.0):
             stopped.append(self.name)
             return super().stop(seconds=seconds)
 
@@ -164,7 +163,7 @@ def test_one_that_the_kernel_holds_is_waited_for_once_and_not_for_long(make_chil
     wait_until(lambda: not child.is_running, "it ends")
 
 
-def test_all_that_are_to_stop_have_their_time_together(make_child: Callable[[str], Child]) -> None:
+def test_all_that_are_to_stop_have_their_time_together(make_child):
     children = [make_child(DEAF).start() for _ in range(5)]
     wait_until(lambda: children[0].log_tail().count("ready") == 5, "all have begun")
     began = time.monotonic()

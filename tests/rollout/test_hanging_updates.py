@@ -1,7 +1,6 @@
 """Updates of which something hangs or breaks: each step ends within its bound, and one process runs then."""
 
 import threading
-from typing import Any
 
 import pytest
 
@@ -9,7 +8,7 @@ from model.stream_record import StreamState, Wanted
 from model.stream_update import UpdateState
 from rollout.handover import HandOver
 from rollout.updates import UpdateService
-from tests.rollout.update_yard import ANN, WAY_BACK, Yard, yard
+from tests.rollout.update_yard import ANN, WAY_BACK, yard
 
 __all__ = ["yard"]
 
@@ -34,7 +33,7 @@ def test_an_old_release_that_hangs_when_it_takes_the_stream_back_is_started_agai
     assert yard.check_one_runs("old").instance_id != back.instance_id
 
 
-def test_a_cancel_ends_a_hand_over_in_which_the_new_release_hangs(yard: Yard) -> None:
+def test_a_cancel_ends_a_hand_over_in_which_the_new_release_hangs(yard):
     yard.moods["new"] = "hangs"
     yard.update()
     yard.look_until_it_is(UpdateState.HANDING_OVER)
@@ -44,7 +43,7 @@ def test_a_cancel_ends_a_hand_over_in_which_the_new_release_hangs(yard: Yard) ->
     assert yard.instances() == []
 
 
-def test_an_update_is_taken_back_in_a_hand_over_in_which_the_new_release_hangs(yard: Yard) -> None:
+def test_an_update_is_taken_back_in_a_hand_over_in_which_the_new_release_hangs(yard):
     yard.moods["new"] = "hangs"
     yard.update(is_halting=True)
     asked = yard.look_until_it_is(UpdateState.HANDING_OVER)
@@ -58,7 +57,7 @@ def test_an_update_is_taken_back_in_a_hand_over_in_which_the_new_release_hangs(y
 
 
 @pytest.fixture
-def hasty(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> Yard:
+def hasty(yard, monkeypatch):
     """Give each step of an update two seconds."""
     for name in ("_CHECK_SECONDS", "_STANDBY_SECONDS", "_HAND_OVER_SECONDS"):
         monkeypatch.setattr(f"rollout.update_steps.{name}", 2.0)
@@ -67,10 +66,10 @@ def hasty(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> Yard:
     return yard
 
 
-def test_a_check_that_hangs_is_made_three_times_and_then_refuses(hasty: Yard) -> None:
+def test_a_check_that_hangs_is_made_three_times_and_then_refuses(hasty):
     wakes_up, checks = threading.Event(), []
 
-    def hang(*_: Any, **__: Any) -> Any:
+    def hang(*_, **__):
         checks.append(1)
         wakes_up.wait(60)
         return WAY_BACK
@@ -84,7 +83,7 @@ def test_a_check_that_hangs_is_made_three_times_and_then_refuses(hasty: Yard) ->
     assert hasty.living() == refused, "what the threads found later is refused"
 
 
-def test_a_standby_that_is_never_ready_is_followed_by_another_one_three_at_most(hasty: Yard) -> None:
+def test_a_standby_that_is_never_ready_is_followed_by_another_one_three_at_most(hasty):
     hasty.moods["new"] = "never stands by"
     hasty.update()
     failed = hasty.look_until_it_is(UpdateState.FAILED)
@@ -93,7 +92,7 @@ def test_a_standby_that_is_never_ready_is_followed_by_another_one_three_at_most(
     assert hasty.check_one_runs("old").instance_id == hasty.first
 
 
-def test_a_hand_over_that_nothing_else_ends_is_over_within_its_bound(hasty: Yard) -> None:
+def test_a_hand_over_that_nothing_else_ends_is_over_within_its_bound(hasty):
     hasty.moods["new"] = "hangs"
     hasty.update()
     back = hasty.look_until_it_is(UpdateState.ROLLED_BACK)
@@ -105,7 +104,7 @@ def test_a_hand_over_that_nothing_else_ends_is_over_within_its_bound(hasty: Yard
 def test_a_hand_over_that_breaks_leaves_one_process_of_what_the_record_names(yard, monkeypatch, is_ordered):
     look = HandOver.look
 
-    def break_down(hand_over: HandOver) -> Any:
+    def break_down(hand_over):
         if is_ordered:
             look(hand_over)
         raise ZeroDivisionError

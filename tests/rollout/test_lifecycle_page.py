@@ -3,7 +3,6 @@
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -16,7 +15,7 @@ PAGE = (DOCS / "lifecycle.md").read_text()
 UPDATE = (DOCS / "how-to" / "update.md").read_text()
 
 
-def test_the_picture_has_every_way_that_a_check_can_end() -> None:
+def test_the_picture_has_every_way_that_a_check_can_end():
     (picture,) = re.findall(r"^```mermaid$\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     branches = set(re.findall(r'^ *check -->\|"(\w+)"\|', picture, re.MULTILINE))
     assert branches == {"none", *(remedy.value for remedy in Remedy)}
@@ -27,9 +26,9 @@ def test_the_picture_has_every_way_that_a_check_can_end() -> None:
 
 
 @pytest.mark.parametrize(("page", "at_least"), [(PAGE, 21), (UPDATE, 15)])
-def test_every_command_of_the_page_is_refeeds(page: str, at_least: int) -> None:
+def test_every_command_of_the_page_is_refeeds(page, at_least):
     page = page.replace("\\\n", "")
-    group: Any = typer.main.get_command(app)
+    group = typer.main.get_command(app)
     commands = re.findall(r"^(?:    |[A-Z]+=\$\()?refeed (?!query)([a-z][^>|)\n]*)", page, re.MULTILINE)
     commands += re.findall(r"`refeed ([a-z][^`]*)`", page)
     assert len(commands) >= at_least

@@ -5,12 +5,11 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from rollout.probe import beat, find_fault
 
 
-def test_an_agent_that_looked_lately_is_alive(tmp_path: Path) -> None:
+def test_an_agent_that_looked_lately_is_alive(tmp_path):
     beat(tmp_path)
     done = subprocess.run(
         [sys.executable, "-m", "rollout.probe"],
@@ -21,7 +20,7 @@ def test_an_agent_that_looked_lately_is_alive(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_an_agent_that_never_looked_or_fell_silent_is_not(tmp_path: Path) -> None:
+def test_an_agent_that_never_looked_or_fell_silent_is_not(tmp_path):
     host = socket.gethostname()
     assert "not there" in str(find_fault(tmp_path, host=host, now=time.time()))
     beat(tmp_path)

@@ -1,7 +1,6 @@
 """The orders of one stream's process, given by an agent and by a snapshot's thread at once."""
 
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,7 +18,7 @@ def test_an_agent_that_looks_while_a_pause_is_written_does_not_end_it(tmp_path, 
     process.order("run", pace=BatchPace(1.0, None))
     is_writing, may_end = threading.Event(), threading.Event()
 
-    def write_slowly(path: Path, text: str) -> None:
+    def write_slowly(path, text):
         if '"pause"' in text:
             is_writing.set()
             assert may_end.wait(SECONDS)

@@ -1,5 +1,4 @@
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -90,13 +89,13 @@ class Bench(SnapshotBench):
 
 
 @pytest.fixture
-def bench(tmp_path: Path, server: PubSubServer) -> Iterator[Bench]:
+def bench(tmp_path, server):
     made = Bench(tmp_path, server)
     yield made
     made.store.close()
 
 
-def test_a_stream_goes_back_with_its_subscriptions_and_is_asked_to_learn_what_may_come_again(bench: Bench) -> None:
+def test_a_stream_goes_back_with_its_subscriptions_and_is_asked_to_learn_what_may_come_again(bench):
     snapshot = bench.take_and_go_on()
     assert bench.open_messages() == 0
     done = bench.restore(snapshot)
@@ -113,7 +112,7 @@ def test_a_stream_goes_back_with_its_subscriptions_and_is_asked_to_learn_what_ma
     ] == f"rolled back to {snapshot.id}"
 
 
-def test_a_snapshot_without_its_source_leaves_the_subscriptions_and_says_so(bench: Bench) -> None:
+def test_a_snapshot_without_its_source_leaves_the_subscriptions_and_says_so(bench):
     snapshot = bench.take(with_source=False)
     bench.publish()
     bench.acknowledge_all()
@@ -161,7 +160,7 @@ def test_what_can_not_go_back_changes_nothing(bench, damage, code):
     assert list_running_restores(bench.store) == []
 
 
-def test_a_snapshot_on_another_machines_disk_is_refused(bench: Bench) -> None:
+def test_a_snapshot_on_another_machines_disk_is_refused(bench):
     snapshot = bench.take()
     bench.restorer._host = "there"
     failed = bench.restore(snapshot)
@@ -189,7 +188,7 @@ def failing(place: Any, name: str) -> Any:
     return patch.object(place, name, side_effect=PubSubUnavailableError(BROKEN))
 
 
-def test_what_passes_by_itself_is_tried_again_from_where_it_ended(bench: Bench) -> None:
+def test_what_passes_by_itself_is_tried_again_from_where_it_ended(bench):
     snapshot = bench.take_and_go_on()
     with failing(PubSub, "seek_to_snapshot"), pytest.raises(PubSubUnavailableError):
         bench.restore(snapshot)
@@ -261,7 +260,7 @@ def test_a_machine_that_takes_over_without_the_files_has_the_stream_learn_what_m
     assert list((other / "journal").glob("*.arrow")) == []
 
 
-def test_a_kill_between_two_steps_costs_a_repetition_and_nothing_else(bench: Bench) -> None:
+def test_a_kill_between_two_steps_costs_a_repetition_and_nothing_else(bench):
     bench.publish()
     asked = bench.ask_back(bench.take())
     bench.acknowledge_all()
@@ -274,7 +273,7 @@ def test_a_kill_between_two_steps_costs_a_repetition_and_nothing_else(bench: Ben
     assert bench.is_at("before")
 
 
-def test_a_table_that_became_wider_or_newer_is_named() -> None:
+def test_a_table_that_became_wider_or_newer_is_named():
     snapshot = SnapshotRecord(
         "sn_1",
         "pipeline",
@@ -304,7 +303,7 @@ def launch_from(bench: Bench, snapshot: SnapshotRecord) -> tuple[StreamRecord, R
     return record, restore, bench.state.with_name("second")
 
 
-def test_a_stream_that_is_launched_from_a_snapshot_begins_with_its_state_and_its_source(bench: Bench) -> None:
+def test_a_stream_that_is_launched_from_a_snapshot_begins_with_its_state_and_its_source(bench):
     snapshot = bench.take_and_go_on()
     _, restore, state = launch_from(bench, snapshot)
     assert bench.restore(restore, state).state is RestoreState.SUCCEEDED
@@ -328,7 +327,7 @@ def test_a_launch_from_a_snapshot_that_can_not_be_restored_is_cancelled_and_a_ro
     assert "snapshot_expired" in str([event.why for event in bench.store.list_stream_events("second")])
 
 
-def test_nothing_is_sought_while_another_home_s_stream_holds_the_lease(bench: Bench) -> None:
+def test_nothing_is_sought_while_another_home_s_stream_holds_the_lease(bench):
     snapshot = bench.take_and_go_on()
     asked = bench.ask_back(snapshot)
     leases = bench.warehouse.open_archive().leases()
@@ -381,11 +380,11 @@ class Shop:
 
 
 @pytest.fixture
-def shop(bench: Bench) -> Shop:
+def shop(bench):
     return Shop(bench)
 
 
-def test_what_was_staged_since_the_snapshot_is_discarded_but_where_a_merge_works(bench: Bench, shop: Shop) -> None:
+def test_what_was_staged_since_the_snapshot_is_discarded_but_where_a_merge_works(bench, shop):
     for source in ("orders", "members"):
         shop.stage(source, "old")
     snapshot = shop.take()
@@ -408,7 +407,7 @@ def test_what_was_staged_since_the_snapshot_is_discarded_but_where_a_merge_works
     assert "discarded 1 row of staging.orders" in whats
 
 
-def test_staged_rows_stay_unless_somebody_chose_otherwise(bench: Bench, shop: Shop) -> None:
+def test_staged_rows_stay_unless_somebody_chose_otherwise(bench, shop):
     shop.stage("orders", "old")
     snapshot = shop.take()
     shop.stage("orders", "new")
@@ -417,7 +416,7 @@ def test_staged_rows_stay_unless_somebody_chose_otherwise(bench: Bench, shop: Sh
     assert shop.staged("orders") == ["old", "new"]
 
 
-def test_nothing_is_discarded_before_the_subscriptions_are_back(bench: Bench, shop: Shop) -> None:
+def test_nothing_is_discarded_before_the_subscriptions_are_back(bench, shop):
     snapshot = shop.take()
     shop.stage("orders", "new")
     with failing(PubSub, "seek_to_snapshot"), pytest.raises(PubSubUnavailableError):
@@ -435,7 +434,7 @@ def test_a_table_that_can_not_lose_its_rows_keeps_them_and_the_stream_is_back(be
         shop.stage(source, "new")
     delete = RowTables.delete_since
 
-    def fail(tables: Any, name: str, since: datetime) -> int:
+    def fail(tables, name, since):
         if name == "staging.orders":
             raise QueryTooLargeError(TOO_LARGE)
         return int(delete(tables, name, since))
@@ -449,7 +448,7 @@ def test_a_table_that_can_not_lose_its_rows_keeps_them_and_the_stream_is_back(be
     assert (shop.staged("orders"), shop.staged("members")) == (["new"], [])
 
 
-def test_a_snapshot_that_takes_discarded_rows_for_staged_is_refused(bench: Bench, shop: Shop) -> None:
+def test_a_snapshot_that_takes_discarded_rows_for_staged_is_refused(bench, shop):
     first = shop.take()
     shop.stage("orders", "new")
     second = shop.take()
@@ -463,7 +462,7 @@ def test_a_snapshot_that_takes_discarded_rows_for_staged_is_refused(bench: Bench
     assert [shop.roll_back(each).state for each in (third, first)] == [RestoreState.SUCCEEDED] * 2
 
 
-def test_a_discarding_rollback_counts_also_when_its_snapshot_is_deleted(bench: Bench, shop: Shop) -> None:
+def test_a_discarding_rollback_counts_also_when_its_snapshot_is_deleted(bench, shop):
     first = shop.take()
     second = shop.take()
     shop.roll_back(first)
@@ -471,7 +470,7 @@ def test_a_discarding_rollback_counts_also_when_its_snapshot_is_deleted(bench: B
     assert shop.roll_back(second).state is RestoreState.FAILED
 
 
-def test_a_snapshot_of_another_group_changes_nothing(bench: Bench, shop: Shop) -> None:
+def test_a_snapshot_of_another_group_changes_nothing(bench, shop):
     snapshot = shop.take()
     bench.store.end_stream("shop", Wanted.DRAINED, actor="ann")
     bench.store.launch_stream("shop", StreamKind.PIPELINE, actor="ann", options={"group": "other"})

@@ -1,7 +1,6 @@
 """Rollouts as their manifests ask for them: which updates they are, taken back, reversed and applied again."""
 
 from datetime import timedelta
-from typing import Any, Literal
 
 import pytest
 
@@ -27,7 +26,7 @@ from model.stream_update import (
 )
 from rollout.manifests.rollout import RolloutSideWanted, RolloutWanted
 from rollout.shadow_work import show_update
-from tests.rollout.rollout_yard import ANN, HALT, NEW, OLD, SLOW, TEXT, UPDATE, Yard, yard
+from tests.rollout.rollout_yard import ANN, HALT, NEW, OLD, SLOW, TEXT, UPDATE, yard
 from tests.worlds.update_jobs import note_update
 
 __all__ = ["yard"]
@@ -41,7 +40,7 @@ def sides(update: StreamUpdate) -> tuple[RolloutSide, RolloutSide]:
     return before, RolloutSide(update.request.release, update.to_options)
 
 
-def test_a_rollout_is_an_update_from_what_runs_with_its_manifest(yard: Yard) -> None:
+def test_a_rollout_is_an_update_from_what_runs_with_its_manifest(yard):
     made = yard.apply()
     request = made.request
     assert (made.state, request.strategy, request.is_trusted) == (UpdateState.CHECKING, "restart", False)
@@ -55,7 +54,7 @@ def test_a_rollout_is_an_update_from_what_runs_with_its_manifest(yard: Yard) -> 
     assert yard.side() == NEW
 
 
-def test_what_the_manifest_says_of_its_validation_is_the_update_s(yard: Yard) -> None:
+def test_what_the_manifest_says_of_its_validation_is_the_update_s(yard):
     text = TEXT.replace("min_messages: 10", "min_messages: 10, thresholds: {lag_seconds: 1000}")
     request = yard.apply(text + HALT).request
     assert (request.validate_seconds, request.min_messages, request.is_halting) == (60.0, 10, True)
@@ -65,7 +64,7 @@ def test_what_the_manifest_says_of_its_validation_is_the_update_s(yard: Yard) ->
     assert (keep.when_inconclusive, keep.is_halting) == (WhenInconclusive.KEEP, False)
 
 
-def test_a_rolling_rollout_is_an_update_with_a_shadow(yard: Yard) -> None:
+def test_a_rolling_rollout_is_an_update_with_a_shadow(yard):
     options = {"group": "default", "slots": 2}
     yard.store.launch_stream("orders", StreamKind.PIPELINE, actor="ann", release="1.2", options=options)
     made = yard.apply(
@@ -124,7 +123,7 @@ def test_a_rollout_is_taken_back_at_any_step(yard, text, through, state, verb):
             take_back(made.id, principal=ANN)
 
 
-def test_without_a_way_back_a_cancelled_update_ends_and_one_to_revert_goes_on(yard: Yard) -> None:
+def test_without_a_way_back_a_cancelled_update_ends_and_one_to_revert_goes_on(yard):
     made = yard.apply(UPDATE)
     note_update(yard.store, made, checked={"has_way_back": False, "no_way_back": ["New files."]})
     yard.advance(*FORTH)
@@ -138,7 +137,7 @@ def test_without_a_way_back_a_cancelled_update_ends_and_one_to_revert_goes_on(ya
 # -- reversals
 
 
-def test_a_reversal_goes_back_and_validates_nothing_towards_a_stable_release(yard: Yard) -> None:
+def test_a_reversal_goes_back_and_validates_nothing_towards_a_stable_release(yard):
     done = yard.make_stable()
     document = yard.store.get_manifest("faster").document
     yard.pass_time(seconds=1)
@@ -153,7 +152,7 @@ def test_a_reversal_goes_back_and_validates_nothing_towards_a_stable_release(yar
         yard.updates.revert(done.id, principal=ANN)
 
 
-def test_a_reversal_towards_a_release_that_was_never_stable_is_watched(yard: Yard) -> None:
+def test_a_reversal_towards_a_release_that_was_never_stable_is_watched(yard):
     yard.restart(TEXT + HALT)
     halted = yard.advance(UpdateState.FAILED, error=SLOW)
     yard.pass_time(seconds=1)
@@ -165,7 +164,7 @@ def test_a_reversal_towards_a_release_that_was_never_stable_is_watched(yard: Yar
     assert (sides(again)[1], again.request.is_trusted) == (NEW, False)
 
 
-def test_a_release_that_was_kept_without_a_proof_is_not_trusted_later(yard: Yard) -> None:
+def test_a_release_that_was_kept_without_a_proof_is_not_trusted_later(yard):
     yard.restart(TEXT.replace("{seconds", "{when_inconclusive: keep, seconds"))
     kept = yard.advance(UpdateState.STABLE, error=UpdateFault("update_inconclusive", "It stays."))
     assert (kept.state, str(kept.error)) == (UpdateState.STABLE, "update_inconclusive: It stays.")
@@ -178,7 +177,7 @@ def test_a_release_that_was_kept_without_a_proof_is_not_trusted_later(yard: Yard
 
 
 @pytest.mark.parametrize("verb", ["cancel", "revert"])
-def test_who_may_only_operate_streams_takes_no_rollout_back(yard: Yard, verb: str) -> None:
+def test_who_may_only_operate_streams_takes_no_rollout_back(yard, verb):
     made = yard.apply()
     with pytest.raises(ForbiddenError):
         getattr(yard.updates, verb)(made.id, principal=Principal("bob", frozenset({STREAMS_OPERATE})))
@@ -188,8 +187,8 @@ def test_who_may_only_operate_streams_takes_no_rollout_back(yard: Yard, verb: st
 # -- manifests
 
 
-def test_the_same_content_again_says_what_became_of_it(yard: Yard) -> None:
-    def note(text: str = TEXT) -> str | None:
+def test_the_same_content_again_says_what_became_of_it(yard):
+    def note(text=TEXT):
         return yard.manifests.apply_all(text.encode(), principal=ANN, validate_only=True).plans[0].note
 
     assert note() is None
@@ -206,7 +205,7 @@ def test_the_same_content_again_says_what_became_of_it(yard: Yard) -> None:
     assert (changed.state, changed.manifest.version) == (UpdateState.CHECKING, 2)
 
 
-def test_a_content_that_comes_again_after_another_one_is_another_rollout(yard: Yard) -> None:
+def test_a_content_that_comes_again_after_another_one_is_another_rollout(yard):
     other = TEXT + "description: other\n"
     made = []
     for text in (TEXT, other, TEXT):
@@ -247,11 +246,11 @@ def test_a_rollout_that_can_t_begin_is_refused_and_nothing_is_kept(yard, old, ne
     assert (yard.store.list_manifests(), yard.store.list_updates()) == ([], [])
 
 
-def test_a_stream_that_can_t_stand_by_is_rolled_out_by_a_restart(yard: Yard) -> None:
+def test_a_stream_that_can_t_stand_by_is_rolled_out_by_a_restart(yard):
     options = {"stream": "clicks", "region": "eu-north-1", "topic": "clicks"}
     yard.store.launch_stream("clicks", StreamKind.KINESIS, actor="ann", release="1.2", options=options)
 
-    def check(strategy: Literal["restart", "update", "rolling"]) -> tuple[RolloutSide, RolloutSide]:
+    def check(strategy):
         to = RolloutSideWanted(release="1.3", options=options)
         return yard.rollouts.check(RolloutWanted(stream="clicks", to=to, strategy=strategy), "clicks")
 
@@ -263,8 +262,8 @@ def test_a_stream_that_can_t_stand_by_is_rolled_out_by_a_restart(yard: Yard) -> 
     assert check("restart")[1].release == "1.3"
 
 
-def test_a_restart_takes_entries_of_the_mapping_away_and_an_update_only_adds_them(yard: Yard) -> None:
-    options: dict[str, Any] = {"group": "default", "mapping": {"a": "b", "c": "d"}}
+def test_a_restart_takes_entries_of_the_mapping_away_and_an_update_only_adds_them(yard):
+    options = {"group": "default", "mapping": {"a": "b", "c": "d"}}
     yard.store.launch_stream("orders", StreamKind.PIPELINE, actor="ann", release="1.2", options=options)
     text = (
         "kind: Rollout\nname: faster\nstream: orders\n"
@@ -277,7 +276,7 @@ def test_a_restart_takes_entries_of_the_mapping_away_and_an_update_only_adds_the
     assert made.to_options == {"group": "default", "mapping": {"a": "b"}}
 
 
-def test_faults_of_options_have_their_side_in_their_pointers(yard: Yard) -> None:
+def test_faults_of_options_have_their_side_in_their_pointers(yard):
     text = TEXT.replace("options: {slots: 2}", "options: {slots: 0}")
     with pytest.raises(RequestInvalidError) as caught:
         yard.apply(text)
@@ -286,7 +285,7 @@ def test_faults_of_options_have_their_side_in_their_pointers(yard: Yard) -> None
 
 
 @pytest.mark.parametrize("end", [UpdateState.FAILED, UpdateState.ROLLED_BACK, UpdateState.REFUSED])
-def test_what_did_not_come_through_waits_for_a_person_until_the_next_one(yard: Yard, end: UpdateState) -> None:
+def test_what_did_not_come_through_waits_for_a_person_until_the_next_one(yard, end):
     yard.restart(TEXT + HALT)
     assert yard.updates.list_inbox(principal=ANN) == []
     yard.advance(end, error=SLOW)

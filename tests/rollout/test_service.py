@@ -9,7 +9,6 @@ import pytest
 from jobs.store import JobStore
 from model.errors import RequestInvalidError, SnapshotExpiredError, SnapshotRefusedError, StreamExistsError
 from model.principal import LOCAL
-from model.stream_record import StreamRecord
 from model.stream_snapshot import SourceSnapshot
 from rollout.request import StreamLaunch
 from rollout.service import StreamService
@@ -18,7 +17,7 @@ from tests.worlds.snapshot_jobs import complete_snapshot
 
 
 @pytest.fixture
-def service(store: JobStore) -> StreamService:
+def service(store):
     return StreamService(store, groups=lambda: frozenset({"default", "orders"}))
 
 
@@ -34,7 +33,7 @@ def codes(refused: pytest.ExceptionInfo[RequestInvalidError]) -> list[tuple[str,
     return [(error["code"], error["pointer"]) for error in refused.value.details["errors"]]
 
 
-def test_a_launched_stream_has_its_options_with_the_group_s_default(service: StreamService) -> None:
+def test_a_launched_stream_has_its_options_with_the_group_s_default(service):
     record = service.launch(backup(options={"slots": 4, "batch_bytes": None}), principal=LOCAL)
     assert (record.options, record.created_by, record.release) == ({"slots": 4}, "local", None)
     other = service.launch(StreamLaunch(name="rows", kind="pipeline", release="1.2"), principal=LOCAL)
@@ -50,7 +49,7 @@ def test_a_group_that_the_registry_does_not_have_is_refused_with_those_that_are_
     assert StreamService(store).launch(pipeline(group="ordres"), principal=LOCAL).is_living
 
 
-def test_the_same_work_is_not_launched_twice_under_two_names(service: StreamService) -> None:
+def test_the_same_work_is_not_launched_twice_under_two_names(service):
     service.launch(backup(), principal=LOCAL)
     service.launch(pipeline(), principal=LOCAL)
     with pytest.raises(StreamExistsError, match="backup is already the backup"):
@@ -64,8 +63,8 @@ def test_the_same_work_is_not_launched_twice_under_two_names(service: StreamServ
     assert service.launch(backup("backup-2"), principal=LOCAL).generation == 1
 
 
-def test_a_kinesis_stream_is_read_once_for_each_topic(service: StreamService) -> None:
-    def launch(name: str, **options: str) -> StreamRecord:
+def test_a_kinesis_stream_is_read_once_for_each_topic(service):
+    def launch(name, **options):
         wanted = {"stream": "orders", "region": "eu-west-1", "topic": "orders", **options}
         return service.launch(StreamLaunch(name=name, kind="kinesis", options=wanted), principal=LOCAL)
 
@@ -80,14 +79,14 @@ def test_a_kinesis_stream_is_read_once_for_each_topic(service: StreamService) ->
 
 
 @pytest.mark.parametrize("seconds", [-1.0, 86_401.0, float("nan")])
-def test_a_drain_is_bounded_by_a_day(service: StreamService, seconds: float) -> None:
+def test_a_drain_is_bounded_by_a_day(service, seconds):
     service.launch(backup(), principal=LOCAL)
     with pytest.raises(RequestInvalidError) as refused:
         service.drain("backup", principal=LOCAL, timeout_seconds=seconds)
     assert codes(refused) == [("out_of_range", "/timeout_seconds")]
 
 
-def test_pace_and_bounds_change_in_place_and_nothing_else_does(service: StreamService) -> None:
+def test_pace_and_bounds_change_in_place_and_nothing_else_does(service):
     service.launch(backup(options={"slots": 4, "batch_seconds": 2}), principal=LOCAL)
     changed = service.change("backup", {"batch_seconds": None, "batch_bytes": 2_000_000}, principal=LOCAL)
     assert changed.options == {"slots": 4, "batch_bytes": 2_000_000}

@@ -2,10 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -21,13 +19,13 @@ SLEEPER = "import time; time.sleep(60)"
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+def environment(tmp_path):
     given = {key: value for key, value in os.environ.items() if not key.startswith(("REFEED_", "PUBSUB_"))}
     return {**given, "REFEED_HOME": str(tmp_path / "home")}
 
 
 @pytest.fixture
-def record() -> StreamRecord:
+def record():
     now = datetime.now(UTC)
     return StreamRecord(
         "pipeline", StreamKind.PIPELINE, None, {"group": "default"}, Wanted.RUNNING, 60.0, StreamState.RUNNING,
@@ -36,7 +34,7 @@ def record() -> StreamRecord:
 
 
 @pytest.fixture
-def shadows(environment: dict[str, str]) -> Iterator[Shadows]:
+def shadows(environment):
     found = Shadows(environment)
     yield found
     found.end_others(())
@@ -92,9 +90,9 @@ def test_shadows_of_a_killed_agent_are_found_again_and_those_that_nobody_wants_e
 
 
 def test_a_renamed_source_goes_along_under_both_names(shadows, record, monkeypatch):
-    commands: list[list[str]] = []
+    commands = []
 
-    def start(self: Child) -> Child:
+    def start(self):
         commands.append(self._command)
         return self
 

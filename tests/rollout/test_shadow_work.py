@@ -1,10 +1,8 @@
 """Updates that have to agree in the shadow first: what a report decides, and who looks after its process."""
 
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -17,7 +15,7 @@ from model.stream_record import StreamRecord
 from model.stream_update import ShadowRequest, StreamUpdate, UpdateState
 from pipeline.shadow_report import ShadowExample, ShadowReport, ShadowState
 from rollout.shadow import Shadows
-from rollout.shadow_work import ShadowStep, ShadowWork
+from rollout.shadow_work import ShadowWork
 from rollout.updates import UpdateService
 from tests.rollout.update_yard import Yard, kill_at, look_until_killed
 
@@ -81,7 +79,7 @@ class ShadowYard:
 
 
 @pytest.fixture
-def shadowed(tmp_path: Path) -> Iterator[ShadowYard]:
+def shadowed(tmp_path):
     with closing(open_store(f"sqlite:///{tmp_path / 'jobs.db'}")) as store:
         yard = Yard(tmp_path / "home", store)
         yield ShadowYard(yard)
@@ -91,7 +89,7 @@ def shadowed(tmp_path: Path) -> Iterator[ShadowYard]:
             work.stop()
 
 
-def test_a_shadow_that_agrees_leads_to_the_update_and_its_report_is_kept(shadowed: ShadowYard) -> None:
+def test_a_shadow_that_agrees_leads_to_the_update_and_its_report_is_kept(shadowed):
     asked = shadowed.update()
     done = shadowed.yard.look_until_it_is(UpdateState.STABLE, UpdateState.FAILED)
     assert done.state is UpdateState.STABLE
@@ -104,7 +102,7 @@ def test_a_shadow_that_agrees_leads_to_the_update_and_its_report_is_kept(shadowe
     shadowed.yard.check_one_runs("new")
 
 
-def test_a_shadow_that_differs_halts_with_the_rows_and_nothing_is_touched(shadowed: ShadowYard) -> None:
+def test_a_shadow_that_differs_halts_with_the_rows_and_nothing_is_touched(shadowed):
     shadowed.shadows.reports = [replace(AGREES, state=ShadowState.CATCHING_UP), DIFFERS]
     shadowed.update()
     done = shadowed.yard.look_until_it_is(UpdateState.FAILED, UpdateState.STABLE)
@@ -119,7 +117,7 @@ def test_a_shadow_that_differs_halts_with_the_rows_and_nothing_is_touched(shadow
     assert shadowed.yard.check_one_runs("old").instance_id == shadowed.yard.first
 
 
-def test_a_shadow_knows_what_the_running_release_has_acknowledged(shadowed: ShadowYard) -> None:
+def test_a_shadow_knows_what_the_running_release_has_acknowledged(shadowed):
     shadowed.yard.lag = 100.0
     shadowed.update()
     shadowed.yard.look_until_it_is(UpdateState.STABLE, UpdateState.FAILED)
@@ -127,14 +125,14 @@ def test_a_shadow_knows_what_the_running_release_has_acknowledged(shadowed: Shad
     assert 100.0 <= time.time() - until < 160.0
 
 
-def test_too_few_messages_in_the_shadow_prove_nothing(shadowed: ShadowYard) -> None:
+def test_too_few_messages_in_the_shadow_prove_nothing(shadowed):
     shadowed.update(min_messages=31)
     done = shadowed.yard.look_until_it_is(UpdateState.FAILED, UpdateState.STABLE)
     assert done.error.code == "shadow_inconclusive"
     assert shadowed.yard.record().instance_id == shadowed.yard.first
 
 
-def test_a_shadow_that_dies_is_started_three_times(shadowed: ShadowYard) -> None:
+def test_a_shadow_that_dies_is_started_three_times(shadowed):
     dead = replace(AGREES, state=ShadowState.FAILED, error={"code": "process_ended", "message": "It was killed."})
     shadowed.shadows.reports = [dead, dead, AGREES]
     shadowed.update()
@@ -160,13 +158,13 @@ def test_the_next_agent_goes_on_with_the_shadow_of_a_killed_one(shadowed, monkey
     assert len({started[0] for started in shadowed.shadows.started}) == 1
 
 
-def test_the_shadow_of_an_agent_that_took_over_late_has_all_of_its_time_to_compare(shadowed: ShadowYard) -> None:
+def test_the_shadow_of_an_agent_that_took_over_late_has_all_of_its_time_to_compare(shadowed):
     update = shadowed.update(validate_seconds=10, min_messages=31)
     now = update.changed_at.timestamp() + 100
     work = ShadowWork(lambda: now)
     shadowed.shadows.reports = [replace(AGREES, state=ShadowState.CATCHING_UP), AGREES]
 
-    def look() -> ShadowStep:
+    def look():
         return work.look(update, shadowed.yard.record(), cast("Shadows", shadowed.shadows))
 
     assert look().fault is None
@@ -179,7 +177,7 @@ def test_the_shadow_of_an_agent_that_took_over_late_has_all_of_its_time_to_compa
     assert fault.code == "shadow_inconclusive"
 
 
-def test_an_update_that_is_taken_back_in_the_shadow_ends_it(shadowed: ShadowYard) -> None:
+def test_an_update_that_is_taken_back_in_the_shadow_ends_it(shadowed):
     shadowed.shadows.reports = [ShadowReport()]
     shadowed.update()
     shadowed.yard.look_until_it_is(UpdateState.SHADOWING)
@@ -192,13 +190,13 @@ def test_an_update_that_is_taken_back_in_the_shadow_ends_it(shadowed: ShadowYard
     assert shadowed.yard.record().instance_id == shadowed.yard.first
 
 
-def test_values_are_shown_to_those_who_may_read_the_topic_s_messages(shadowed: ShadowYard) -> None:
+def test_values_are_shown_to_those_who_may_read_the_topic_s_messages(shadowed):
     shadowed.shadows.reports = [DIFFERS]
     shadowed.update()
     done = shadowed.yard.look_until_it_is(UpdateState.FAILED)
     updates = UpdateJobs(shadowed.yard.store, UpdateService(shadowed.yard.store))
 
-    def shown(*scopes: str, topics: tuple[str, ...] | None = None) -> list[tuple[str | None, str | None]]:
+    def shown(*scopes, topics=None):
         caller = Principal("ann", frozenset({STREAMS_READ, *scopes}), topics)
         examples = updates.get(done.id, principal=caller).to_json()["figures"]["shadow"]["examples"]
         assert [example["message_id"] for example in examples] == ["1"]

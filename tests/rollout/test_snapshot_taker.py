@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
@@ -10,9 +10,8 @@ import pytest
 
 from connectors.pubsub.client import PubSub
 from jobs.disk_files import DiskFiles
-from jobs.store import DELETION, SNAPSHOT, Job, JobStore
+from jobs.store import DELETION, SNAPSHOT, JobStore
 from jobs.store.tables import STREAM_SNAPSHOTS
-from local.server import PubSubServer
 from model.errors import (
     JobChangedError,
     PubSubUnavailableError,
@@ -33,7 +32,7 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def bench(tmp_path: Path, server: PubSubServer) -> Iterator[Bench]:
+def bench(tmp_path, server):
     """Two topics that are backed up and one subscription of somebody else."""
     made = Bench(tmp_path, server, "members", "orders")
     with made.open_pubsub() as pubsub:
@@ -42,11 +41,11 @@ def bench(tmp_path: Path, server: PubSubServer) -> Iterator[Bench]:
     made.store.close()
 
 
-def test_a_snapshot_has_the_state_and_every_subscription_of_one_moment(bench: Bench) -> None:
-    order: list[str] = []
+def test_a_snapshot_has_the_state_and_every_subscription_of_one_moment(bench):
+    order = []
 
     @contextmanager
-    def noted() -> Iterator[None]:
+    def noted():
         order.append(f"paused with {len(bench.sources())}")
         yield
         order.append(f"resumed with {len(bench.sources())} and {bench.folders()}")
@@ -66,7 +65,7 @@ def test_a_snapshot_has_the_state_and_every_subscription_of_one_moment(bench: Be
     assert [event.what for event in bench.store.list_stream_events("backup")][-1] == f"snapshot {made.id} made"
 
 
-def test_a_snapshot_that_waited_for_an_update_is_of_the_release_that_ran_when_it_was_made(bench: Bench) -> None:
+def test_a_snapshot_that_waited_for_an_update_is_of_the_release_that_ran_when_it_was_made(bench):
     asked = bench.ask()
     update = bench.store.create_update("backup", UpdateRequest("9", {}, {}), actor="ann")
     advance_update(bench.store, update, UpdateState.HANDING_OVER, instance_id="in_2")
@@ -75,7 +74,7 @@ def test_a_snapshot_that_waited_for_an_update_is_of_the_release_that_ran_when_it
     assert read_manifest(DiskFiles(Path(made.place.location))).facts["release"] == "9"
 
 
-def test_a_snapshot_without_its_source_leaves_pubsub_alone(bench: Bench) -> None:
+def test_a_snapshot_without_its_source_leaves_pubsub_alone(bench):
     made = bench.take(with_source=False)
     assert (made.state, made.sources, made.expire_time) == (SnapshotState.COMPLETED, (), None)
     assert bench.sources() == []
@@ -116,7 +115,7 @@ def test_a_snapshot_that_fails_halfway_leaves_nothing_behind(bench, damage, code
     assert not list(bench.state.glob("captured*"))
 
 
-def test_a_try_that_a_crash_ended_is_cleared_away_before_the_next(bench: Bench) -> None:
+def test_a_try_that_a_crash_ended_is_cleared_away_before_the_next(bench):
     asked = bench.ask()
     with patch.object(DiskFiles, "complete", side_effect=KilledError), pytest.raises(KilledError):
         bench.take(asked)
@@ -132,7 +131,7 @@ def test_a_try_that_a_crash_ended_is_cleared_away_before_the_next(bench: Bench) 
 
 
 @pytest.mark.parametrize("ends", ["kept", "deleted", "deleted before it was made"])
-def test_what_a_try_left_on_another_machine_is_deleted_there(bench: Bench, ends: str, tmp_path: Path) -> None:
+def test_what_a_try_left_on_another_machine_is_deleted_there(bench, ends, tmp_path):
     asked, here = bench.ask(), bench.taker
     with patch.object(DiskFiles, "complete", side_effect=KilledError), pytest.raises(KilledError):
         bench.take(asked)
@@ -159,7 +158,7 @@ def test_what_a_try_left_on_another_machine_is_deleted_there(bench: Bench, ends:
     assert len(bench.sources()) == (2 if is_kept else 0)
 
 
-def test_a_snapshot_is_deleted_with_its_files_and_its_source(bench: Bench) -> None:
+def test_a_snapshot_is_deleted_with_its_files_and_its_source(bench):
     kept = bench.take()
     gone = bench.take()
     bench.delete(gone.id)
@@ -173,7 +172,7 @@ def record(number: int, reason: SnapshotReason, state: SnapshotState = SnapshotS
     return SnapshotRecord(f"sn_{number:02}", "backup", "backup", True, reason, state, "ann", at)
 
 
-def test_retention_keeps_what_people_made_and_the_newest_whole_one() -> None:
+def test_retention_keeps_what_people_made_and_the_newest_whole_one():
     scheduled = [record(number, SnapshotReason.SCHEDULED) for number in range(5)]
     manual = [record(number, SnapshotReason.MANUAL) for number in (5, 6)]
     failed = record(9, SnapshotReason.SCHEDULED, SnapshotState.FAILED)
@@ -223,11 +222,11 @@ def test_a_snapshot_without_its_source_takes_no_scheduled_one_s_place(bench):
     assert not is_due(store, [update, old], every=every, now=NOW + timedelta(hours=5))
 
 
-def test_nothing_is_left_of_a_snapshot_that_another_agent_deleted_while_it_was_made(bench: Bench) -> None:
+def test_nothing_is_left_of_a_snapshot_that_another_agent_deleted_while_it_was_made(bench):
     asked = bench.ask()
 
     @contextmanager
-    def deleting() -> Iterator[None]:
+    def deleting():
         bench.delete(asked.id)
         yield
 
@@ -245,7 +244,7 @@ def check_whole(made: SnapshotRecord, bench: Bench) -> None:
     assert [path.name for path in Path(made.place.location).parent.iterdir()] == [Path(made.place.location).name]
 
 
-def test_a_snapshot_that_was_made_since_it_was_listed_stays_whole(bench: Bench) -> None:
+def test_a_snapshot_that_was_made_since_it_was_listed_stays_whole(bench):
     asked = bench.ask()
     (listed,) = bench.store.list_step_jobs([SNAPSHOT])
     made = bench.take(asked)
@@ -255,11 +254,11 @@ def test_a_snapshot_that_was_made_since_it_was_listed_stays_whole(bench: Bench) 
     check_whole(made, bench)
 
 
-def test_an_agent_ends_no_snapshot_that_another_one_has_begun_since(bench: Bench) -> None:
+def test_an_agent_ends_no_snapshot_that_another_one_has_begun_since(bench):
     asked, other = bench.ask(), SnapshotPlace("there", "/sn.2")
 
     @contextmanager
-    def overtaken() -> Iterator[None]:
+    def overtaken():
         yield
         (job,) = bench.store.list_step_jobs([SNAPSHOT])
         bench.store.note_step(job, {"place": other})
@@ -275,7 +274,7 @@ def test_an_agent_that_lost_a_snapshot_to_another_one_spoils_nothing_whether_it_
     asked = bench.ask()
 
     @contextmanager
-    def overtaken() -> Iterator[None]:
+    def overtaken():
         yield
         bench.take(bench.store.get_snapshot(asked.id))
         if fails:
@@ -287,7 +286,7 @@ def test_an_agent_that_lost_a_snapshot_to_another_one_spoils_nothing_whether_it_
     assert not list(bench.state.glob("captured*"))
 
 
-def test_a_snapshot_that_is_deleted_after_it_failed_has_one_deletion(bench: Bench) -> None:
+def test_a_snapshot_that_is_deleted_after_it_failed_has_one_deletion(bench):
     asked, away = bench.ask(), patch.object(PubSub, "delete_snapshot", side_effect=PubSubUnavailableError(BROKEN))
     with break_copy(), away:
         bench.take(asked)
@@ -301,7 +300,7 @@ def test_a_snapshot_that_is_deleted_after_it_failed_has_one_deletion(bench: Benc
 def test_a_snapshot_whose_last_note_has_no_answer_is_whole_or_made_again(bench, is_written):
     asked, note = bench.ask(), JobStore.note_step
 
-    def lose(store: JobStore, seen: Job, memory: Any, *, owner: str | None) -> Job:
+    def lose(store, seen, memory, *, owner):
         if "made" in memory:
             if is_written:
                 note(store, seen, memory, owner=owner)

@@ -1,5 +1,4 @@
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
@@ -20,7 +19,7 @@ from rollout.snapshot_work import SnapshotWork, pause_stream
 from streams.folder import StreamFolder
 from streams.journal_mark import JournalMark
 from streams.status import StatusFile
-from tests.work import Work, counted
+from tests.work import counted
 from tests.worlds.restores import list_running_restores
 from tests.worlds.snapshot_jobs import begin_snapshot, complete_snapshot, fail_snapshot
 from tests.worlds.snapshots import BROKEN, KilledError, server
@@ -80,13 +79,13 @@ class Bench(SnapshotBench):
 
 
 @pytest.fixture
-def bench(tmp_path: Path, server: PubSubServer) -> Iterator[Bench]:
+def bench(tmp_path, server):
     made = Bench(tmp_path, server)
     yield made
     made.store.close()
 
 
-def test_a_running_stream_is_paused_for_its_snapshot_and_goes_on(bench: Bench) -> None:
+def test_a_running_stream_is_paused_for_its_snapshot_and_goes_on(bench):
     asked = bench.ask()
     bench.look()
     assert bench.store.get_snapshot(asked.id).state is SnapshotState.COMPLETED
@@ -96,7 +95,7 @@ def test_a_running_stream_is_paused_for_its_snapshot_and_goes_on(bench: Bench) -
     assert bench.store.list_snapshots() == []
 
 
-def test_a_stream_without_a_process_has_its_snapshot_made_at_rest(bench: Bench) -> None:
+def test_a_stream_without_a_process_has_its_snapshot_made_at_rest(bench):
     bench.process.is_running = False
     asked = bench.ask(with_source=False)
     bench.look()
@@ -104,7 +103,7 @@ def test_a_stream_without_a_process_has_its_snapshot_made_at_rest(bench: Bench) 
     assert bench.process.orders == []
 
 
-def test_a_snapshot_with_its_source_waits_until_the_stream_runs(bench: Bench) -> None:
+def test_a_snapshot_with_its_source_waits_until_the_stream_runs(bench):
     """After a move the home's state may be old, and a later rollback would discard rows that it does not know."""
     bench.process.is_running = False
     asked = bench.ask()
@@ -115,7 +114,7 @@ def test_a_snapshot_with_its_source_waits_until_the_stream_runs(bench: Bench) ->
     assert bench.store.get_snapshot(asked.id).state is SnapshotState.COMPLETED
 
 
-def test_a_stream_is_put_back_once_its_process_has_ended(bench: Bench) -> None:
+def test_a_stream_is_put_back_once_its_process_has_ended(bench):
     asked = bench.ask()
     bench.look()
     restore = bench.ask_back(asked)
@@ -136,7 +135,7 @@ def take_scheduled(bench: Bench) -> str:
     return bench.take(asked).id
 
 
-def test_scheduled_snapshots_take_the_place_of_older_ones(bench: Bench) -> None:
+def test_scheduled_snapshots_take_the_place_of_older_ones(bench):
     manual = bench.ask(with_source=False)
     bench.look()
     scheduled = [take_scheduled(bench) for _ in range(3)]
@@ -146,7 +145,7 @@ def test_scheduled_snapshots_take_the_place_of_older_ones(bench: Bench) -> None:
     assert [each.id for each in bench.store.list_snapshots()] == [scheduled[2], scheduled[1], manual.id]
 
 
-def test_a_snapshot_is_asked_for_when_the_newest_is_too_old_and_not_before(bench: Bench) -> None:
+def test_a_snapshot_is_asked_for_when_the_newest_is_too_old_and_not_before(bench):
     for every_seconds, expected in ((0.0, 0), (3600.0, 1), (3600.0, 1), (1e-6, 2)):
         work = bench.make(every_seconds=every_seconds)
         bench.look(work)
@@ -155,7 +154,7 @@ def test_a_snapshot_is_asked_for_when_the_newest_is_too_old_and_not_before(bench
         assert {each.state for each in made} <= {SnapshotState.COMPLETED}
 
 
-def test_nothing_is_left_of_a_snapshot_whose_stream_ended_before_it_was_whole(bench: Bench) -> None:
+def test_nothing_is_left_of_a_snapshot_whose_stream_ended_before_it_was_whole(bench):
     asked = bench.ask()
     with patch.object(SnapshotTaker, "_copy", side_effect=KilledError), pytest.raises(KilledError):
         bench.take(asked)
@@ -169,7 +168,7 @@ def test_nothing_is_left_of_a_snapshot_whose_stream_ended_before_it_was_whole(be
     assert (bench.sources(), bench.folders(), ended.place) == ([], [], None)
 
 
-def test_a_snapshot_that_was_whole_when_its_stream_ended_is_completed(bench: Bench) -> None:
+def test_a_snapshot_that_was_whole_when_its_stream_ended_is_completed(bench):
     asked = bench.ask()
     with patch.object(JobStore, "end_step_job", side_effect=KilledError), pytest.raises(KilledError):
         bench.take(asked)
@@ -181,7 +180,7 @@ def test_a_snapshot_that_was_whole_when_its_stream_ended_is_completed(bench: Ben
     assert bench.sources() == [source.snapshot for source in made.sources]
 
 
-def test_what_is_left_of_a_snapshot_that_failed_is_deleted_by_a_later_look(bench: Bench) -> None:
+def test_what_is_left_of_a_snapshot_that_failed_is_deleted_by_a_later_look(bench):
     asked, away = bench.ask(), PubSubUnavailableError(BROKEN)
     with (
         patch.object(DiskFiles, "complete", side_effect=away),
@@ -195,7 +194,7 @@ def test_what_is_left_of_a_snapshot_that_failed_is_deleted_by_a_later_look(bench
     assert bench.store.get_snapshot(asked.id).place is None
 
 
-def test_a_pause_of_another_order_is_not_this_one(tmp_path: Path) -> None:
+def test_a_pause_of_another_order_is_not_this_one(tmp_path):
     stream = Stream(tmp_path / "status.json", follows=False)
     stream.write("paused", 7)
     with (
@@ -215,7 +214,7 @@ def be_overtaken(stream: Stream) -> None:
 
 
 @pytest.mark.parametrize("change", [end_by_itself, be_overtaken])
-def test_a_block_that_outlasts_the_pause_fails(tmp_path: Path, change: Callable[[Stream], None]) -> None:
+def test_a_block_that_outlasts_the_pause_fails(tmp_path, change):
     stream = Stream(tmp_path / "status.json")
     with (
         pytest.raises(SnapshotRefusedError, match="took longer than the stream's pause of"),
@@ -225,21 +224,21 @@ def test_a_block_that_outlasts_the_pause_fails(tmp_path: Path, change: Callable[
     assert stream.orders[-1] == "run"
 
 
-def test_a_stream_goes_on_after_a_block_that_failed(tmp_path: Path) -> None:
+def test_a_stream_goes_on_after_a_block_that_failed(tmp_path):
     stream = Stream(tmp_path / "status.json")
     with pytest.raises(ZeroDivisionError), pause_stream(cast(StreamProcess, stream), timeout_seconds=5):
         raise ZeroDivisionError
     assert stream.orders == ["pause", "run"]
 
 
-def test_no_schedule_asks_for_a_snapshot_of_a_stream_that_is_to_end(bench: Bench) -> None:
+def test_no_schedule_asks_for_a_snapshot_of_a_stream_that_is_to_end(bench):
     bench.store.take_streams("agent", limit=1, lease_seconds=60)
     bench.store.end_stream("backup", Wanted.DRAINED, actor="ann")
     bench.look(bench.make(every_seconds=3600))
     assert bench.store.list_snapshots() == []
 
 
-def test_retention_keeps_the_snapshot_that_a_stream_is_put_back_to(bench: Bench) -> None:
+def test_retention_keeps_the_snapshot_that_a_stream_is_put_back_to(bench):
     scheduled = [take_scheduled(bench) for _ in range(3)]
     bench.store.create_restore("backup", scheduled[0], actor="ann")
     bench.look(bench.make(every_seconds=3600, keep=1))
@@ -266,7 +265,7 @@ def count_threads(bench: Bench, kind: str = "snapshot") -> int:
     return len(begun)
 
 
-def test_what_another_machine_has_to_delete_costs_no_thread_a_look(bench: Bench) -> None:
+def test_what_another_machine_has_to_delete_costs_no_thread_a_look(bench):
     asked = bench.ask(with_source=False)
     begin_snapshot(bench.store, asked.id, SnapshotPlace("elsewhere", "/home/snapshots"))
     bench.store.delete_snapshot(asked.id)
@@ -274,7 +273,7 @@ def test_what_another_machine_has_to_delete_costs_no_thread_a_look(bench: Bench)
     assert bench.store.get_snapshot(asked.id).state is SnapshotState.DELETING
 
 
-def test_a_snapshot_that_raises_what_nobody_expects_is_not_tried_at_every_look(bench: Bench) -> None:
+def test_a_snapshot_that_raises_what_nobody_expects_is_not_tried_at_every_look(bench):
     bench.ask(with_source=False)
     with pytest.MonkeyPatch.context() as context:
         context.setattr(SnapshotTaker, "take", lambda *_: 1 / 0)
@@ -282,7 +281,7 @@ def test_a_snapshot_that_raises_what_nobody_expects_is_not_tried_at_every_look(b
 
 
 def test_the_schedule_reads_nothing_of_the_snapshots_that_people_keep_and_of_those_that_failed(bench):
-    def look() -> Work:
+    def look():
         work = bench.make(every_seconds=3600, keep=3)
         with counted(bench.store) as done:
             bench.look(work)
@@ -301,7 +300,7 @@ def test_the_schedule_reads_nothing_of_the_snapshots_that_people_keep_and_of_tho
     assert after.instructions <= first.instructions + 200, "not one for each snapshot"
 
 
-def test_a_deletion_that_fails_in_a_way_that_nobody_expects_is_tried_again(bench: Bench) -> None:
+def test_a_deletion_that_fails_in_a_way_that_nobody_expects_is_tried_again(bench):
     asked = bench.take()
     bench.store.delete_snapshot(asked.id)
     with patch.object(PubSub, "list_snapshots", side_effect=ZeroDivisionError):

@@ -1,6 +1,5 @@
 """The end of a stream's log, wherever its newest process writes."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from socket import gethostname
@@ -15,7 +14,7 @@ from rollout.stream_logs import StreamLogs
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[JobStore]:
+def store(tmp_path):
     with closing(open_store(f"sqlite:///{tmp_path / 'jobs.db'}")) as store:
         store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
         store.take_streams("agent", limit=1, lease_seconds=60)
@@ -44,7 +43,7 @@ def test_a_process_that_was_a_standby_has_a_log_of_its_own_until_the_next_one(st
     assert not logs.of_standby("backup", "in_2").exists()
 
 
-def test_another_machine_s_log_is_named_and_one_of_a_shared_home_is_read(store: JobStore, tmp_path: Path) -> None:
+def test_another_machine_s_log_is_named_and_one_of_a_shared_home_is_read(store, tmp_path):
     write(tmp_path, "backup.log", "a line\n")
     elsewhere = report(store, tmp_path, "in_1", host="node-7")
     said = StreamLogs(tmp_path).read_end(elsewhere, tail_lines=100).decode()

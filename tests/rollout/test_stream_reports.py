@@ -4,10 +4,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -75,7 +74,7 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+def house(tmp_path, monkeypatch):
     monkeypatch.setattr(stream_reports, "_REPORT_SECONDS", ROUND_SECONDS)
     with closing(open_store(f"sqlite:///{tmp_path / 'jobs.db'}")) as store:
         house = House(tmp_path / "home", store)
@@ -83,7 +82,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
         house.reports.stop()
 
 
-def test_what_changed_is_reported_in_one_transaction_and_a_stream_that_hangs_falls_silent(house: House) -> None:
+def test_what_changed_is_reported_in_one_transaction_and_a_stream_that_hangs_falls_silent(house):
     names = [f"pipeline-{number}" for number in range(20)]
     statuses = [house.status(name, f"in_{name}") for name in names]
     for status in statuses:
@@ -99,7 +98,7 @@ def test_what_changed_is_reported_in_one_transaction_and_a_stream_that_hangs_fal
     assert sorted(later) == [f"in_{name}" for name in names[:3]]
 
 
-def test_the_end_of_a_stream_that_was_let_go_is_reported_and_then_nothing_of_it(house: House) -> None:
+def test_the_end_of_a_stream_that_was_let_go_is_reported_and_then_nothing_of_it(house):
     status = house.status("backup", "in_1")
     status.write(state="running")
     house.reports.follow(["backup", "other"])
@@ -118,7 +117,7 @@ def test_the_end_of_a_stream_that_was_let_go_is_reported_and_then_nothing_of_it(
     assert "in_2" not in house.states()
 
 
-def test_both_processes_of_a_hand_over_are_reported_and_a_standby_is_not(house: House) -> None:
+def test_both_processes_of_a_hand_over_are_reported_and_a_standby_is_not(house):
     old, new = house.status("backup", "in_1"), house.status("backup", "in_2")
     old.write(state="running")
     new.write(state=STANDBY)
@@ -130,7 +129,7 @@ def test_both_processes_of_a_hand_over_are_reported_and_a_standby_is_not(house: 
     wait_until(lambda: house.states() | {"in_1": "stopped", "in_2": "running"} == house.states(), "both are there")
 
 
-def test_a_report_is_as_old_as_its_status_so_that_an_agent_revives_nothing(house: House) -> None:
+def test_a_report_is_as_old_as_its_status_so_that_an_agent_revives_nothing(house):
     status = house.status("backup", "in_1")
     status.write(state="running")
     path = StreamFolder.of(house.home, "backup", "in_1").status
@@ -143,10 +142,8 @@ def test_a_report_is_as_old_as_its_status_so_that_an_agent_revives_nothing(house
     assert shown.state == "NOT_REPORTING"
 
 
-def test_a_stream_whose_words_the_store_can_not_keep_keeps_no_other_from_its_report(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[Any] = []
+def test_a_stream_whose_words_the_store_can_not_keep_keeps_no_other_from_its_report(house, monkeypatch):
+    said = []
     monkeypatch.setattr(stream_reports._log, "warning", lambda event, **said_of: said.append((event, said_of)))
     bad, good, damaged = (house.status(name, f"in_{name}") for name in ("bad", "good", "damaged"))
     damaged.write(state="running")
@@ -162,7 +159,7 @@ def test_a_stream_whose_words_the_store_can_not_keep_keeps_no_other_from_its_rep
 
 
 @pytest.fixture
-def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
+def yard(tmp_path, monkeypatch):
     monkeypatch.setattr(stream_reports, "_REPORT_SECONDS", ROUND_SECONDS)
     with closing(open_store(f"sqlite:///{tmp_path / 'jobs.db'}")) as store:
         yard = Yard(tmp_path / "home", store)
@@ -182,9 +179,7 @@ def make_reporting_agent(yard: Yard, open_reports_store: Callable[[], JobStore] 
     yard.agent = yard.make_agent(reports=StreamReports(open_reports_store or (lambda: yard.store), yard.home))
 
 
-def test_an_agent_reports_its_streams_whose_processes_know_of_no_job_store(
-    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_reports_its_streams_whose_processes_know_of_no_job_store(yard, tmp_path, monkeypatch):
     """So that one of an older release goes on beside a store that it can't read."""
     monkeypatch.setenv("REFEED_JOB_STORE", f"sqlite:///{tmp_path / 'of-a-newer-release.db'}")
     make_reporting_agent(yard)
@@ -202,7 +197,7 @@ def test_an_agent_reports_its_streams_whose_processes_know_of_no_job_store(
     assert not list(tmp_path.glob("of-a-newer*"))
 
 
-def test_the_end_of_a_stream_between_two_agents_is_reported_by_the_second_one(yard: Yard) -> None:
+def test_the_end_of_a_stream_between_two_agents_is_reported_by_the_second_one(yard):
     process = yard.start()
     yard.store.end_stream("backup", Wanted.DRAINED, actor="ann")
     os.kill(process.pid, signal.SIGTERM)
@@ -214,10 +209,10 @@ def test_the_end_of_a_stream_between_two_agents_is_reported_by_the_second_one(ya
     wait_until(lambda: [each.report.state for each in yard.store.list_stream_reports()] == ["stopped"], "its end")
 
 
-def test_a_store_that_hangs_keeps_no_look_waiting(yard: Yard) -> None:
+def test_a_store_that_hangs_keeps_no_look_waiting(yard):
     hangs, called = threading.Event(), threading.Event()
 
-    def open_never() -> JobStore:
+    def open_never():
         called.set()
         hangs.wait(60)
         raise StoreUnavailableError("The job store does not answer.")

@@ -4,7 +4,6 @@ import os
 import signal
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from jobs.store.tables import JOBS
 from model.errors import RegistryError
 from model.stream_record import StreamRecord, StreamState
 from model.stream_update import UpdateState
-from rollout.handover import HandOver, Pause
+from rollout.handover import Pause
 from rollout.stream_logs import StreamLogs
 from rollout.updates import UpdateService
 from streams.control import StreamControl
@@ -86,7 +85,7 @@ def fail_starts(monkeypatch: pytest.MonkeyPatch, fault: Callable[[str | None], E
     monkeypatch.setattr(Starter, "prepare", fail)
 
 
-def test_a_way_back_that_fails_says_so(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_way_back_that_fails_says_so(yard, monkeypatch):
     fail_starts(monkeypatch, lambda release: ValueError() if release == "old" else None)
     yard.moods["new"] = "bad"
     yard.update(validate_seconds=20)
@@ -94,7 +93,7 @@ def test_a_way_back_that_fails_says_so(yard: Yard, monkeypatch: pytest.MonkeyPat
     assert "back_stand_by failed" in str(failed.error)
 
 
-def test_a_take_back_that_failed_is_in_the_inbox(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_take_back_that_failed_is_in_the_inbox(yard, monkeypatch):
     fail_starts(monkeypatch, lambda release: ValueError() if release == "old" else None)
     yard.update(validate_seconds=20)
     yard.look_until_it_is(UpdateState.WATCHING)
@@ -111,7 +110,7 @@ def test_a_take_back_that_failed_is_in_the_inbox(yard: Yard, monkeypatch: pytest
     ids=["the update ends", "the stream is started again"],
 )
 def test_an_update_comes_to_its_end_where_an_old_log_can_t_be_removed(yard, monkeypatch, moods, state):
-    def fail(*_: Any, **__: Any) -> None:
+    def fail(*_, **__):
         raise PermissionError("Operation not permitted")
 
     monkeypatch.setattr(StreamLogs, "remove_standbys", fail)
@@ -120,7 +119,7 @@ def test_an_update_comes_to_its_end_where_an_old_log_can_t_be_removed(yard, monk
     yard.look_until_it_is(state)
 
 
-def test_only_standbys_count_as_attempts(yard: Yard) -> None:
+def test_only_standbys_count_as_attempts(yard):
     yard.checker.found = RegistryError("The registry can't be read.")
     yard.update()
     assert yard.look_until_it_is(UpdateState.REFUSED).attempts == 0
@@ -129,7 +128,7 @@ def test_only_standbys_count_as_attempts(yard: Yard) -> None:
 def test_orders_that_a_full_disk_did_not_take_are_given_again(yard, monkeypatch):
     faults, write = ["drain", "run"], StreamControl.write
 
-    def fail_once(self: StreamControl, path: Path) -> None:
+    def fail_once(self, path):
         if self.order in faults:
             faults.remove(self.order)
             raise NO_SPACE
@@ -142,7 +141,7 @@ def test_orders_that_a_full_disk_did_not_take_are_given_again(yard, monkeypatch)
 
 
 def test_a_hand_over_whose_orders_no_disk_takes_comes_to_an_end(yard, monkeypatch):
-    def fail(_: HandOver) -> None:
+    def fail(_):
         raise NO_SPACE
 
     monkeypatch.setattr("rollout.update_steps.HandOver.look", fail)
@@ -152,7 +151,7 @@ def test_a_hand_over_whose_orders_no_disk_takes_comes_to_an_end(yard, monkeypatc
     yard.look_until(lambda: yard.living().state is not UpdateState.HANDING_OVER, "it ends")
 
 
-def test_a_watch_that_began_too_often_says_so_in_sentences(yard: Yard) -> None:
+def test_a_watch_that_began_too_often_says_so_in_sentences(yard):
     yard.update(validate_seconds=20)
     job = yard.look_until_it_is(UpdateState.WATCHING)
     with yard.store._database.write() as connection:
@@ -177,7 +176,7 @@ def test_one_start_that_failed_after_a_long_outage_is_not_the_release_s_end(yard
     assert ended.state is UpdateState.STABLE, ended.error
 
 
-def test_a_pause_is_unknown_until_both_have_committed_and_never_negative() -> None:
+def test_a_pause_is_unknown_until_both_have_committed_and_never_negative():
     assert [Pause(1.0, None).seconds, Pause(None, 1.0).seconds, Pause(1.0, 2.5).seconds] == [None, None, 1.5]
     # Two clocks of one machine may differ by a moment.
     assert Pause(2.0, 1.9999).seconds == 0

@@ -3,7 +3,6 @@
 import re
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -20,9 +19,9 @@ from tests.worlds.update_jobs import advance_update, note_update
 __all__ = ["yard"]
 
 
-def test_a_new_release_takes_the_stream_over_is_watched_and_stays(yard: Yard) -> None:
+def test_a_new_release_takes_the_stream_over_is_watched_and_stays(yard):
     asked = yard.update()
-    shown: set[StreamState] = set()
+    shown = set()
     yard.look_until(lambda: shown.add(yard.record().state) or yard.living().state.is_ended, "it ends")
     done = yard.living()
     assert (done.id, done.state, done.error) == (asked.id, UpdateState.STABLE, None)
@@ -38,7 +37,7 @@ def test_a_new_release_takes_the_stream_over_is_watched_and_stays(yard: Yard) ->
     yard.check_one_runs("new")
 
 
-def test_a_stable_update_is_reverted_by_another_one_that_nothing_watches(yard: Yard) -> None:
+def test_a_stable_update_is_reverted_by_another_one_that_nothing_watches(yard):
     asked = yard.update()
     yard.look_until_it_is(UpdateState.STABLE)
     updates = UpdateService(yard.store)
@@ -59,7 +58,7 @@ def test_a_stable_update_is_reverted_by_another_one_that_nothing_watches(yard: Y
     yard.check_one_runs("new")
 
 
-def test_an_update_that_the_check_refuses_touches_nothing_and_says_what_to_do(yard: Yard) -> None:
+def test_an_update_that_the_check_refuses_touches_nothing_and_says_what_to_do(yard):
     reason = CheckReason("source_renamed", "sources.orders", "orders is gone.", Remedy.MAP)
     yard.checker.found = UpdateCheck((reason,), (), ())
     yard.update()
@@ -75,7 +74,7 @@ def test_an_update_that_the_check_refuses_touches_nothing_and_says_what_to_do(ya
 
 
 @pytest.mark.parametrize("mood", ["never ready", "gone"])
-def test_a_new_release_that_does_not_start_leaves_the_old_one_running(yard: Yard, mood: str) -> None:
+def test_a_new_release_that_does_not_start_leaves_the_old_one_running(yard, mood):
     yard.moods["new"] = mood
     yard.update()
     failed = yard.look_until_it_is(UpdateState.FAILED)
@@ -110,7 +109,7 @@ def test_a_new_release_that_fails_goes_back_by_itself_with_both_logs(yard, mood,
     assert back.replay is None, "a backup stages nothing"
 
 
-def test_too_few_messages_keep_the_new_release_and_the_record_says_why(yard: Yard) -> None:
+def test_too_few_messages_keep_the_new_release_and_the_record_says_why(yard):
     yard.moods["new"] = "idle"
     yard.update()
     kept = yard.look_until_it_is(UpdateState.STABLE)
@@ -120,7 +119,7 @@ def test_too_few_messages_keep_the_new_release_and_the_record_says_why(yard: Yar
     yard.check_one_runs("new")
 
 
-def test_too_few_messages_fail_an_update_that_wants_it_so(yard: Yard) -> None:
+def test_too_few_messages_fail_an_update_that_wants_it_so(yard):
     yard.moods["new"] = "idle"
     yard.update(when_inconclusive=WhenInconclusive.FAIL)
     back = yard.look_until_it_is(UpdateState.ROLLED_BACK)
@@ -129,7 +128,7 @@ def test_too_few_messages_fail_an_update_that_wants_it_so(yard: Yard) -> None:
     yard.check_one_runs("old")
 
 
-def test_an_update_without_a_way_back_only_goes_forward(yard: Yard) -> None:
+def test_an_update_without_a_way_back_only_goes_forward(yard):
     yard.checker.found = NO_WAY_BACK
     yard.moods["new"] = "crash"
     yard.update(validate_seconds=20)
@@ -143,7 +142,7 @@ def test_an_update_without_a_way_back_only_goes_forward(yard: Yard) -> None:
     assert yard.record().release == "new"
 
 
-def test_a_new_release_that_never_owned_the_stream_goes_back_also_without_a_way_back(yard: Yard) -> None:
+def test_a_new_release_that_never_owned_the_stream_goes_back_also_without_a_way_back(yard):
     yard.checker.found = NO_WAY_BACK
     yard.moods["new"] = "not over"
     yard.update()
@@ -151,7 +150,7 @@ def test_a_new_release_that_never_owned_the_stream_goes_back_also_without_a_way_
     yard.check_one_runs("old")
 
 
-def test_an_old_release_that_can_t_be_started_again_leaves_the_new_one(yard: Yard) -> None:
+def test_an_old_release_that_can_t_be_started_again_leaves_the_new_one(yard):
     yard.moods["new"] = "bad"
     yard.moods["old"] = "gone"
     yard.update(validate_seconds=20)
@@ -174,7 +173,7 @@ def test_a_process_that_does_not_let_go_is_killed_and_the_new_one_goes_on(yard, 
 
 
 @pytest.mark.parametrize("state", [UpdateState.STARTING, UpdateState.WATCHING])
-def test_a_drain_ends_the_update_with_its_stream(yard: Yard, state: UpdateState) -> None:
+def test_a_drain_ends_the_update_with_its_stream(yard, state):
     yard.moods["new"] = "" if state is UpdateState.WATCHING else "never ready"
     yard.update(validate_seconds=20)
     yard.look_until_it_is(state)
@@ -185,7 +184,7 @@ def test_a_drain_ends_the_update_with_its_stream(yard: Yard, state: UpdateState)
     assert yard.instances() == []
 
 
-def test_an_update_that_is_taken_back_before_its_hand_over_ends_the_standby(yard: Yard) -> None:
+def test_an_update_that_is_taken_back_before_its_hand_over_ends_the_standby(yard):
     yard.update()
     yard.look_until(lambda: yard.living().instance_id is not None, "a standby is started")
     UpdateService(yard.store).revert(yard.living().id, principal=ANN)
@@ -265,13 +264,13 @@ def test_a_standby_whose_update_another_machine_s_agent_goes_on_with_is_ended_he
     assert yard.record().agent == "elsewhere"
 
 
-def test_a_standby_that_its_update_names_is_no_orphan(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_standby_that_its_update_names_is_no_orphan(yard, monkeypatch):
     standby = leave_standby(yard, monkeypatch)
     yard.agent.look()
     assert {each.instance_id for each in yard.instances()} == {yard.first, standby}
 
 
-def test_a_watch_lasts_by_the_store_s_clock_whatever_the_agent_s_shows(yard: Yard) -> None:
+def test_a_watch_lasts_by_the_store_s_clock_whatever_the_agent_s_shows(yard):
     yard.store._database.now = lambda _: datetime.now(UTC) - timedelta(hours=1)  # type: ignore[method-assign]
     yard.update(validate_seconds=60)
     yard.look_until_it_is(UpdateState.WATCHING)
@@ -280,10 +279,10 @@ def test_a_watch_lasts_by_the_store_s_clock_whatever_the_agent_s_shows(yard: Yar
     assert yard.living().state is UpdateState.WATCHING
 
 
-def test_a_check_that_raises_what_nobody_expects_is_not_tried_at_every_look(yard: Yard) -> None:
-    checks: list[int] = []
+def test_a_check_that_raises_what_nobody_expects_is_not_tried_at_every_look(yard):
+    checks = []
 
-    def fail(*_: Any, **__: Any) -> UpdateCheck:
+    def fail(*_, **__):
         checks.append(1)
         raise ZeroDivisionError
 

@@ -308,8 +308,7 @@ class Records:
 
 def _as_kept(memory: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job's memory as a database keeps it."""
-    kept: dict[str, Any] = json.loads(json.dumps(memory, default=to_plain))
-    return kept
+    return json.loads(json.dumps(memory, default=to_plain))
 
 
 def _old_sides(update: StreamUpdate) -> list[str | None]:

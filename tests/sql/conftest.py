@@ -1,7 +1,6 @@
 """A small archive in the lake's engine, and the cases: files of queries, each with what should come of it."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -85,17 +84,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def all_cases() -> dict[str, list[Case]]:
+def all_cases():
     return {verdict: read_cases(verdict) for verdict in ("accept", "reject")}
 
 
 @pytest.fixture(scope="session")
-def policy() -> Policy:
+def policy():
     return POLICY
 
 
 @pytest.fixture(scope="session")
-def lake() -> Iterator[duckdb.DuckDBPyConnection]:
+def lake():
     connection = duckdb.connect(config={"threads": 1})
     connection.execute("SET TimeZone = 'UTC'")
     register_functions(connection)

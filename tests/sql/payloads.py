@@ -109,8 +109,7 @@ def questions() -> dict[str, tuple[str, tuple[str, ...]]]:
 
 def read_record() -> dict[str, list[str]]:
     """Return the engine's answers for each call, in the order of its payloads."""
-    found: dict[str, list[str]] = json.loads(gzip.decompress(RECORD.read_bytes()))
-    return found
+    return json.loads(gzip.decompress(RECORD.read_bytes()))
 
 
 def record() -> None:

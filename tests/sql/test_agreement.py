@@ -54,30 +54,29 @@ def differences(answer: DryRun) -> list[str]:
     with pytest.raises(QueryDisagreesError) as refused:
         check_agreement(QUERY, answer, project="shop")
     assert refused.value.code == "query_disagrees"
-    found: list[str] = refused.value.details["differences"]
-    return found
+    return refused.value.details["differences"]
 
 
-def test_the_same_query_in_other_words_agrees() -> None:
+def test_the_same_query_in_other_words_agrees():
     check_agreement(QUERY, RUN, project="shop")
 
 
 @pytest.mark.parametrize("statement", ["SCRIPT", "INSERT", "CREATE_TABLE_AS_SELECT", ""])
-def test_another_statement_disagrees(statement: str) -> None:
+def test_another_statement_disagrees(statement):
     assert len(differences(replace(RUN, statement_type=statement))) == 1
 
 
 @pytest.mark.parametrize("table", ["shop.backup.secrets", "other.backup.messages", "shop.backup.MESSAGES"])
-def test_a_table_that_the_gate_has_not_seen_disagrees(table: str) -> None:
+def test_a_table_that_the_gate_has_not_seen_disagrees(table):
     (found,) = differences(replace(RUN, tables=(*RUN.tables, table)))
     assert table in found
 
 
-def test_a_table_that_bigquery_does_not_count_is_no_difference() -> None:
+def test_a_table_that_bigquery_does_not_count_is_no_difference():
     check_agreement(QUERY, replace(RUN, tables=()), project="shop")
 
 
-def test_a_table_of_another_project_agrees_by_its_full_name_only() -> None:
+def test_a_table_of_another_project_agrees_by_its_full_name_only():
     query = judge_query("SELECT data, attributes, message_id FROM `other.ops.dead`", {}, POLICY)
     answer = replace(RUN, tables=("other.ops.dead",), columns=RUN.columns[:3])
     check_agreement(query, answer, project="shop")
@@ -85,7 +84,7 @@ def test_a_table_of_another_project_agrees_by_its_full_name_only() -> None:
         check_agreement(query, replace(answer, tables=("shop.ops.dead",)), project="shop")
 
 
-def test_the_tables_behind_a_view_agree_and_no_others() -> None:
+def test_the_tables_behind_a_view_agree_and_no_others():
     both = replace(RUN, tables=(*RUN.tables, "shop.staging.orders"))
     check_agreement(QUERY, both, project="shop", behind={"shop.staging.orders"})
     with pytest.raises(QueryDisagreesError):
@@ -105,19 +104,19 @@ def test_the_tables_behind_a_view_agree_and_no_others() -> None:
         ("days", "DATE"),
     ],
 )
-def test_other_columns_disagree(change: tuple[str, str]) -> None:
+def test_other_columns_disagree(change):
     name, _ = change
     place = {"data": 0, "payload": 0, "attributes": 1, "s": 4, "days": 6}[name]
     columns = (*RUN.columns[:place], change, *RUN.columns[place + 1 :])
     assert len(differences(replace(RUN, columns=columns))) == 1
 
 
-def test_every_difference_is_told() -> None:
+def test_every_difference_is_told():
     answer = DryRun("SCRIPT", ("a.b.c", "a.b.d"), ())
     assert len(differences(answer)) == 4
 
 
-def test_attributes_whose_fields_bigquery_spells_otherwise_are_no_attributes() -> None:
+def test_attributes_whose_fields_bigquery_spells_otherwise_are_no_attributes():
     spelt = ("attributes", "ARRAY<STRUCT<Key STRING, VALUE STRING>>")
     found = differences(replace(RUN, columns=(RUN.columns[0], spelt, *RUN.columns[2:])))
     assert len(found) == 1

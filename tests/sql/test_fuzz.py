@@ -1,8 +1,6 @@
 import os
 import random
 import re
-from collections.abc import Callable
-from typing import Any
 
 import duckdb
 import pytest
@@ -31,16 +29,16 @@ class Seeds(list[list[str]]):
 
 
 @pytest.fixture(scope="module")
-def seeds(all_cases: dict[str, list[Any]]) -> Seeds:
+def seeds(all_cases):
     GATE.warm()
     return Seeds(words for cases in all_cases.values() for case in cases if (words := pieces(case.text)))
 
 
 @pytest.fixture(scope="module")
-def windowed(lake: duckdb.DuckDBPyConnection) -> Callable[[ValidatedQuery], tuple[list[Any], list[Any]]]:
+def windowed(lake):
     """Run a query over the whole archive, and over no more of it than the query's window."""
 
-    def run(query: ValidatedQuery) -> tuple[list[Any], list[Any]]:
+    def run(query):
         rendered = render_lake_query(query)
         low, high = (f"TIMESTAMPTZ '{end.isoformat()}'" for end in (query.window.start, query.window.end))
         view = f"(SELECT * FROM refeed_archive WHERE _PARTITIONTIME >= {low} AND _PARTITIONTIME < {high})"

@@ -1,5 +1,4 @@
 from datetime import UTC, date, datetime
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,7 @@ from sql.validate import QueryRefusedError, parse_parameters
         ("STRING", None, None),
     ],
 )
-def test_values_are_read_by_their_type(kind: str, value: Any, meant: Any) -> None:
+def test_values_are_read_by_their_type(kind, value, meant):
     assert parse_parameters({"p": {"type": kind, "value": value}})["p"].value == meant
 
 
@@ -49,13 +48,13 @@ def test_values_are_read_by_their_type(kind: str, value: Any, meant: Any) -> Non
         None,
     ],
 )
-def test_a_wrong_value_is_refused_with_the_parameters_name(body: Any) -> None:
+def test_a_wrong_value_is_refused_with_the_parameters_name(body):
     with pytest.raises(QueryRefusedError, match="'wrong'") as refused:
         parse_parameters({"wrong": body, "right": {"type": "INT64", "value": 1}})
     assert [violation.code for violation in refused.value.violations] == ["parameter_value"]
 
 
-def test_names_are_plain_and_there_once() -> None:
+def test_names_are_plain_and_there_once():
     value = {"type": "INT64", "value": 1}
     with pytest.raises(QueryRefusedError) as refused:
         parse_parameters({"a": value, "A": value, "b c": value, "": value})

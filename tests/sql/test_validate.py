@@ -1,6 +1,5 @@
 from datetime import UTC, datetime
 
-import duckdb
 import pytest
 
 from sql.dialect import render_lake_query
@@ -16,14 +15,14 @@ def codes(text: str, **parameters: object) -> list[str]:
     return [violation.code for violation in refused.value.violations]
 
 
-def test_every_violation_is_told_at_once_with_its_place() -> None:
+def test_every_violation_is_told_at_once_with_its_place():
     with pytest.raises(QueryRefusedError) as refused:
         validate_query("SELECT data, message_id\nFROM backup.messages\nWHERE nope = 1 OR TRUE", {}, POLICY)
     found = {violation.code: (violation.line, violation.column) for violation in refused.value.violations}
     assert found == {"column_missing": (1, 1), "window_missing": (2, 6), "column_unknown": (3, 7)}
 
 
-def test_more_faults_than_are_told_still_end_in_a_refusal(policy: Policy) -> None:
+def test_more_faults_than_are_told_still_end_in_a_refusal(policy):
     calls = ", ".join(f"LENGTH() AS n{number}" for number in range(150))
     query = f"SELECT *, {calls} FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'"
     with pytest.raises(QueryRefusedError) as refused:
@@ -31,7 +30,7 @@ def test_more_faults_than_are_told_still_end_in_a_refusal(policy: Policy) -> Non
     assert {violation.code for violation in refused.value.violations} == {"function_arguments"}
 
 
-def test_parameters_are_typed_and_needed() -> None:
+def test_parameters_are_typed_and_needed():
     text = "SELECT * FROM backup.messages WHERE _PARTITIONTIME >= @from"
     body = {"type": "TIMESTAMP", "value": "2024-01-02T00:00:00Z"}
     query = validate_query(text, parse_parameters({"from": body}), POLICY)
@@ -63,7 +62,7 @@ def test_the_archive_is_known_by_its_full_names_only(archive, project, table, is
     assert "table_not_allowed" in {violation.code for violation in refused.value.violations}
 
 
-def test_a_free_query_needs_no_window_and_no_columns(lake: duckdb.DuckDBPyConnection) -> None:
+def test_a_free_query_needs_no_window_and_no_columns(lake):
     policy = Policy("backup.messages", "shop", POLICY.now, replay=False)
     query = validate_query(
         "SELECT topic, COUNT(*) AS n FROM backup.messages GROUP BY topic ORDER BY 2 DESC", {}, policy
@@ -76,7 +75,7 @@ def test_a_free_query_needs_no_window_and_no_columns(lake: duckdb.DuckDBPyConnec
         validate_query("SELECT * FROM ops.secrets", {}, policy)
 
 
-def test_what_is_rewritten_is_said() -> None:
+def test_what_is_rewritten_is_said():
     inner = f"SELECT * FROM backup.messages WHERE {BOUNDED}"
     query = validate_query(
         f"SELECT CONCAT(data, b'') AS data, a.attributes, message_id FROM ({inner}) a", {}, POLICY
@@ -84,7 +83,7 @@ def test_what_is_rewritten_is_said() -> None:
     assert (query.rewrites_data, query.rewrites_attributes) == (True, False)
 
 
-def test_messages_are_counted_by_what_an_attribute_says(lake: duckdb.DuckDBPyConnection) -> None:
+def test_messages_are_counted_by_what_an_attribute_says(lake):
     text = (
         "SELECT (SELECT value FROM UNNEST(attributes) WHERE key = 'type') AS event, COUNT(*) AS n, "
         "MAX(publish_time) AS newest FROM backup.messages WHERE _PARTITIONTIME >= '2024-01-01' "

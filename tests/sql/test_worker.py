@@ -2,20 +2,19 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from sql import worker
-from sql.validate import Policy, QueryRefusedError
+from sql.validate import QueryRefusedError
 from sql.worker import Gate, answer
 
 GOOD = "SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'"
 
 
 @pytest.fixture
-def gate() -> Iterator[Gate]:
+def gate():
     gate = Gate(workers=1)
     gate.warm()
     yield gate
@@ -31,7 +30,7 @@ def pid_of(gate: Gate) -> int:
     return process_of(gate).pid
 
 
-def test_a_warm_worker_answers_query_after_query(gate: Gate, policy: Policy) -> None:
+def test_a_warm_worker_answers_query_after_query(gate, policy):
     first = pid_of(gate)
     assert gate.validate(GOOD, {}, policy).tables == ("backup.messages",)
     with pytest.raises(QueryRefusedError):
@@ -41,7 +40,7 @@ def test_a_warm_worker_answers_query_after_query(gate: Gate, policy: Policy) -> 
     assert gate.kills == 0
 
 
-def test_a_worker_that_died_is_replaced(gate: Gate, policy: Policy) -> None:
+def test_a_worker_that_died_is_replaced(gate, policy):
     process_of(gate).kill()
     process_of(gate).wait(10)
     assert gate.validate(GOOD, {}, policy).tables == ("backup.messages",)
@@ -59,7 +58,7 @@ def test_a_worker_that_hangs_is_killed_and_the_query_refused(gate, policy, monke
     assert pid_of(gate) != hung
 
 
-def test_a_reader_that_fails_or_loops_is_a_refusal(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_fails_or_loops_is_a_refusal(policy, monkeypatch):
     before = signal.signal(signal.SIGPROF, worker._time_up)
     try:
         for fault, code in ((ValueError, "query_unreadable"), (RecursionError, "query_too_slow")):
@@ -68,7 +67,7 @@ def test_a_reader_that_fails_or_loops_is_a_refusal(policy: Policy, monkeypatch: 
             assert isinstance(refused, QueryRefusedError)
             assert refused.violations[0].code == code
 
-        def loop(*_: object) -> None:
+        def loop(*_):
             while True:
                 pass
 
@@ -80,8 +79,8 @@ def test_a_reader_that_fails_or_loops_is_a_refusal(policy: Policy, monkeypatch: 
         signal.signal(signal.SIGPROF, before)
 
 
-def test_threads_take_turns_and_get_their_own_answers(gate: Gate, policy: Policy) -> None:
-    def ask(day: int) -> int:
+def test_threads_take_turns_and_get_their_own_answers(gate, policy):
+    def ask(day):
         query = gate.validate(
             f"SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-{day:02}'", {}, policy
         )
@@ -91,7 +90,7 @@ def test_threads_take_turns_and_get_their_own_answers(gate: Gate, policy: Policy
         assert list(pool.map(ask, range(1, 29))) == list(range(1, 29))
 
 
-def test_a_huge_text_never_reaches_the_worker(policy: Policy) -> None:
+def test_a_huge_text_never_reaches_the_worker(policy):
     gate = Gate()
     with pytest.raises(QueryRefusedError) as refused:
         gate.validate("x" * 10_000_000, {}, policy)
@@ -117,11 +116,11 @@ def test_a_query_does_not_wait_for_a_worker_that_is_started_again(policy, monkey
         gate.close()
 
 
-def test_eight_callers_at_once_are_answered_soon(policy: Policy) -> None:
+def test_eight_callers_at_once_are_answered_soon(policy):
     gate = Gate()
     gate.warm()
 
-    def ask(_number: int) -> float:
+    def ask(_number):
         began = time.monotonic()
         gate.validate(GOOD, {}, policy)
         return time.monotonic() - began
@@ -136,7 +135,7 @@ def test_eight_callers_at_once_are_answered_soon(policy: Policy) -> None:
     assert gate.kills == 0
 
 
-def test_a_service_that_starts_has_its_workers_ready() -> None:
+def test_a_service_that_starts_has_its_workers_ready():
     gate = Gate()
     gate.warm()
     try:

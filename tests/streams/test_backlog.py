@@ -1,12 +1,9 @@
 """A stream's lag at Google, and how old its oldest message may be: what Cloud Monitoring has, or nothing."""
 
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -23,11 +20,11 @@ SAMPLE = BacklogSample(12.0, 40, 1_700_000_000.0)
 
 
 @pytest.fixture
-def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    said: list[str] = []
+def logged(monkeypatch):
+    said = []
 
     class Log:
-        def warning(self, _event: str, *, code: str, **_: Any) -> None:
+        def warning(self, _event, *, code, **_):
             said.append(code)
 
     monkeypatch.setattr(backlog_module, "_log", Log())
@@ -53,9 +50,9 @@ def test_the_latest_sample_goes_with_the_next_status_and_is_no_sign_of_life(tmp_
 
 def test_what_can_t_be_measured_any_more_is_unknown_and_the_reason_is_said_once(tmp_path, logged):
     status = StatusFile(tmp_path / "status.json")
-    reads: list[int] = []
+    reads = []
 
-    def read(_: MonitoredBacklogs) -> BacklogSample | None:
+    def read(_):
         reads.append(1)
         if len(reads) > 2:
             raise PubSubError("Cloud Monitoring refused: 403")
@@ -68,9 +65,9 @@ def test_what_can_t_be_measured_any_more_is_unknown_and_the_reason_is_said_once(
 
 
 def test_a_client_that_is_not_installed_leaves_the_lag_unknown(tmp_path, logged, monkeypatch):
-    tried: list[int] = []
+    tried = []
 
-    def fail(_project: str) -> MonitoredBacklogs:
+    def fail(_project):
         tried.append(1)
         raise MonitoringMissingError
 
@@ -83,7 +80,7 @@ def test_a_client_that_is_not_installed_leaves_the_lag_unknown(tmp_path, logged,
     assert issubclass(MonitoringMissingError, RefeedError)
 
 
-def test_a_local_server_is_not_sampled_because_the_api_asks_it_itself(tmp_path: Path, logged: list[str]) -> None:
+def test_a_local_server_is_not_sampled_because_the_api_asks_it_itself(tmp_path, logged):
     status = StatusFile(tmp_path / "status.json")
     with measuring(status, "shop", "127.0.0.1:8085", lambda _: SAMPLE):
         assert "lag" not in {thread.name for thread in threading.enumerate()}
@@ -98,7 +95,7 @@ def subscription(name: str, *, retention_seconds: int = 3600) -> SubscriptionInf
 def age(monkeypatch):
     """Return how old the oldest message is, where Pub/Sub tells ``stats`` and Cloud Monitoring ``monitored``."""
 
-    def find(subscriptions, *, stats, monitored=None, address=LOCAL) -> float:
+    def find(subscriptions, *, stats, monitored=None, address=LOCAL):
         monkeypatch.setattr(backlog_module, "read_stats", lambda *_: stats)
         monkeypatch.setattr(backlog_module, "read_monitored_ages", lambda *_: monitored or {})
         found = find_oldest(SimpleNamespace(channel=None, project="p"), subscriptions, address)

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -10,16 +9,16 @@ from streams.control import BatchPace, ControlFile, StreamControl
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "instances" / "in_1" / "control.json"
 
 
-def test_without_a_file_the_stream_runs_as_it_was_started(path: Path) -> None:
+def test_without_a_file_the_stream_runs_as_it_was_started(path):
     control = ControlFile(path).read()
     assert (control, control.pace) == (StreamControl(0, "run"), BatchPace())
 
 
-def test_an_order_replaces_the_one_before(path: Path) -> None:
+def test_an_order_replaces_the_one_before(path):
     file = ControlFile(path)
     StreamControl(1, "run", batch_seconds=0.5, batch_bytes=1000).write(path)
     assert file.read().pace == BatchPace(0.5, 1000)
@@ -28,7 +27,7 @@ def test_an_order_replaces_the_one_before(path: Path) -> None:
     assert list(path.parent.iterdir()) == [path], "no part of it is left beside it"
 
 
-def test_an_older_number_changes_nothing(path: Path) -> None:
+def test_an_older_number_changes_nothing(path):
     file = ControlFile(path)
     StreamControl(5, "drain", timeout_seconds=120).write(path)
     assert file.read().number == 5
@@ -62,7 +61,7 @@ def test_an_older_number_changes_nothing(path: Path) -> None:
         '{"number": 9, "order": "run", "unheard_of": 1}',
     ],
 )
-def test_a_damaged_file_leaves_the_last_good_order_standing(path: Path, text: str) -> None:
+def test_a_damaged_file_leaves_the_last_good_order_standing(path, text):
     file = ControlFile(path)
     StreamControl(3, "run", batch_seconds=0.5).write(path)
     file.read()
@@ -72,7 +71,7 @@ def test_a_damaged_file_leaves_the_last_good_order_standing(path: Path, text: st
     assert file.read().order == "cancel", "a good one is read again"
 
 
-def test_a_file_that_is_cut_off_anywhere_is_never_another_order(path: Path) -> None:
+def test_a_file_that_is_cut_off_anywhere_is_never_another_order(path):
     StreamControl(3, "drain", timeout_seconds=120).write(path)
     whole = path.read_text()
     for length in range(len(whole)):
@@ -80,8 +79,8 @@ def test_a_file_that_is_cut_off_anywhere_is_never_another_order(path: Path) -> N
         assert ControlFile(path).read() == StreamControl(), whole[:length]
 
 
-def test_a_reader_beside_a_writer_sees_each_order_whole(path: Path) -> None:
-    def write() -> None:
+def test_a_reader_beside_a_writer_sees_each_order_whole(path):
+    def write():
         for number in range(1, 300):
             StreamControl(number, "run", batch_bytes=number).write(path)
 

@@ -73,12 +73,12 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(run_module, "_RETRY_SECONDS", 0.0)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
-    def start(*reasons: str, failure: RefeedError | None = None, looks: int = 0) -> int:
+    def start(*reasons, failure=None, looks=0):
         queries = iter(reasons)
-        started: list[Query] = []
+        started = []
         sink = Sink(StatusFile(tmp_path / "status.json"), failure)
 
-        def start_query(pace: BatchPace) -> RunningQuery:
+        def start_query(pace):
             sink.failure = failure if not started else None
             started.append(Query(next(queries), looks=looks))
             return RunningQuery(started[-1], tmp_path / "stop", pace)
@@ -155,16 +155,14 @@ def drain(tmp_path, monkeypatch):
     monkeypatch.setattr(run_module, "_RETRY_SECONDS", 0.0)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
-    def start(
-        *, query: RefeedError | None = None, before: RefeedError | None = None, last: RefeedError | None = None
-    ) -> StreamEnd:
+    def start(*, query=None, before=None, last=None):
         sink = Sink(StatusFile(tmp_path / "status.json"), before)
         sink.last = last
 
-        def fail_query() -> None:
+        def fail_query():
             sink.failure = query
 
-        def start_query(pace: BatchPace) -> RunningQuery:
+        def start_query(pace):
             os.kill(os.getpid(), signal.SIGTERM)
             drained = DrainedQuery(fail_query if query else None)
             found = drained if before is None else Query("what Spark makes of it")
@@ -389,7 +387,7 @@ def test_another_pace_begins_the_query_again_in_the_same_process(steered):
 def test_a_stream_that_waits_for_a_passing_fault_drains_at_once(steered, monkeypatch):
     monkeypatch.setattr(run_module, "_RETRY_SECONDS", 60.0)
 
-    def fail(*_: Any) -> RunningQuery:
+    def fail(*_):
         raise WarehouseUnavailableError("not now")
 
     monkeypatch.setattr(steered, "_start_query", fail)

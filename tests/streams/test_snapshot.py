@@ -2,10 +2,8 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -50,10 +48,7 @@ def add(folder: Path, attempt: int, *message_ids: str, at: datetime = NOON) -> N
 
 
 def known(folder: Path, *message_ids: str, at: datetime = NOON) -> list[bool]:
-    found: list[bool] = (
-        Journal(folder / "journal", keep_seconds=600).find_known(ids(*message_ids, at=at)).to_pylist()
-    )
-    return found
+    return Journal(folder / "journal", keep_seconds=600).find_known(ids(*message_ids, at=at)).to_pylist()
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -63,7 +58,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Path:
+def state(tmp_path):
     folder = tmp_path / "streams" / "backup"
     folder.mkdir(parents=True)
     (folder / "stream-id").write_text("a" * 32)
@@ -75,7 +70,7 @@ def state(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["disk", *SCHEMES])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
+def place(request, tmp_path):
     if request.param == "disk":
         yield DiskFiles(tmp_path / "snapshots")
         return
@@ -91,7 +86,7 @@ def take(state: Path, files: Files, **facts: object) -> snapshot.StateManifest:
         captured.discard()
 
 
-def test_a_snapshot_brings_back_the_journal_and_the_plan_as_they_were(state: Path, place: Files) -> None:
+def test_a_snapshot_brings_back_the_journal_and_the_plan_as_they_were(state, place):
     made = take(state, place.folder("sn_1"), release="0.1.0")
     before = content(state)
     shutil.rmtree(state / "journal")
@@ -106,7 +101,7 @@ def test_a_snapshot_brings_back_the_journal_and_the_plan_as_they_were(state: Pat
     assert read_manifest(place.folder("sn_1")).facts == {"release": "0.1.0"}
 
 
-def test_the_stream_may_go_on_while_its_state_is_copied(state: Path, place: Files) -> None:
+def test_the_stream_may_go_on_while_its_state_is_copied(state, place):
     captured = capture_state(state)
     add(state, 9, "4")
     journal = Journal(state / "journal", keep_seconds=600)
@@ -125,7 +120,7 @@ def test_the_stream_may_go_on_while_its_state_is_copied(state: Path, place: File
     assert json.loads((state / "plan.json").read_text()) == {"plan": 1}
 
 
-def test_the_id_of_a_stream_stays_its_own(state: Path, place: Files, tmp_path: Path) -> None:
+def test_the_id_of_a_stream_stays_its_own(state, place, tmp_path):
     take(state, place.folder("sn_1"))
     other = tmp_path / "other"
     restore_state(place.folder("sn_1"), other)
@@ -176,7 +171,7 @@ def test_a_damaged_snapshot_is_refused_and_changes_nothing(state, tmp_path, dama
 
 
 def test_a_snapshot_that_was_half_copied_is_none(state, place, monkeypatch):
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise OSError("no more")
 
     monkeypatch.setattr(type(place), "complete", fail)
@@ -200,7 +195,7 @@ def test_a_newer_format_is_refused_by_its_number(state, place, monkeypatch):
     assert content(state) == before
 
 
-def test_a_file_that_is_no_part_of_a_state_is_refused(state: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_no_part_of_a_state_is_refused(state, tmp_path):
     captured = capture_state(state)
     (captured.folder / "lock").write_text("1")
     files = DiskFiles(tmp_path / "sn_1")
@@ -236,8 +231,8 @@ def test_a_state_is_the_old_or_the_new_one_wherever_a_restore_ends(state, tmp_pa
     old = content(state)
     left = step
 
-    def counted(real: Any) -> Any:
-        def call(*arguments: Any, **options: Any) -> Any:
+    def counted(real):
+        def call(*arguments, **options):
             nonlocal left
             if left == 0:
                 raise PowerCutError
@@ -259,10 +254,10 @@ def test_a_state_is_the_old_or_the_new_one_wherever_a_restore_ends(state, tmp_pa
 
 
 def test_a_snapshot_is_flushed_before_it_appears_and_a_state_before_it_counts(state, tmp_path, monkeypatch):
-    flushed: list[str] = []
+    flushed = []
     real = os.fsync
 
-    def note(descriptor: int) -> None:
+    def note(descriptor):
         flushed.append(Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(tmp_path).as_posix())
         real(descriptor)
 
@@ -317,7 +312,7 @@ def test_a_stream_that_starts_puts_a_state_in_its_place_that_a_crash_left_halfwa
 def test_a_storage_that_does_not_answer_leaves_the_state_alone(state, place, monkeypatch):
     take(state, place.folder("sn_1"))
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise FolderUnavailableError("away")
 
     monkeypatch.setattr(type(place), "reader", fail)

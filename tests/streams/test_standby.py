@@ -2,7 +2,6 @@
 
 import signal
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -62,7 +61,7 @@ class Start:
 
 
 @pytest.fixture
-def start(tmp_path, monkeypatch) -> Iterator[Start]:
+def start(tmp_path, monkeypatch):
     monkeypatch.setattr(standby, "_TELL_SECONDS", 0.01)
     # Only the main thread of a process may set handlers.
     monkeypatch.setattr(orders_module.signal, "signal", lambda *_: None)
@@ -73,7 +72,7 @@ def start(tmp_path, monkeypatch) -> Iterator[Start]:
 
 
 def test_a_batch_that_fails_warms_nothing(tmp_path):
-    def fail() -> None:
+    def fail():
         raise ZeroDivisionError
 
     spark = SimpleNamespace(dataSource=SimpleNamespace(register=lambda _: None))
@@ -123,14 +122,14 @@ def test_a_take_over_waits_until_the_home_is_let_go_of_and_keeps_it_then(tmp_pat
     held, own = threading.Event(), ExitStack()
     own.enter_context(lock_home(tmp_path))
 
-    def let_go() -> None:
+    def let_go():
         held.wait(30)
         own.close()
 
     old = threading.Thread(target=let_go, daemon=True)
     old.start()
 
-    def own_home(owned: ExitStack) -> str:
+    def own_home(owned):
         # The first try finds it locked.
         held.set()
         return owned.enter_context(lock_home(tmp_path))
@@ -148,7 +147,7 @@ def test_a_take_over_waits_until_the_home_is_let_go_of_and_keeps_it_then(tmp_pat
 def test_a_take_over_that_fails_half_way_keeps_nothing(tmp_path):
     status = StatusFile(tmp_path / "status.json")
 
-    def fail(owned: ExitStack) -> None:
+    def fail(owned):
         owned.enter_context(lock_home(tmp_path))
         raise CheckpointCorruptError("The journal is damaged.")
 
@@ -171,7 +170,7 @@ def test_a_take_over_that_is_cancelled_while_it_waits_ends_without(tmp_path):
     status = StatusFile(tmp_path / "status.json")
     orders = orders_to_run(tmp_path, 30)
 
-    def own_home(owned: ExitStack) -> str:
+    def own_home(owned):
         StreamControl(2, "cancel").write(tmp_path / "control.json")
         return owned.enter_context(lock_home(tmp_path))
 
@@ -185,7 +184,7 @@ def test_a_standby_ends_by_a_signal(tmp_path):
     status = StatusFile(tmp_path / "status.json")
 
     class Signalled(Queries):
-        def hold(self, pace: BatchPace) -> None:
+        def hold(self, pace):
             signal.raise_signal(signal.SIGTERM)
 
     try:

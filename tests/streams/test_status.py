@@ -1,5 +1,4 @@
 import os
-from pathlib import Path
 
 from streams.status import StatusFile
 
@@ -32,7 +31,7 @@ def test_a_status_that_cannot_be_written_stops_nobody_and_one_that_is_missing_is
         assert StatusFile.read(tmp_path / "status.json") is None
 
 
-def test_totals_have_rates_of_what_they_grew_by(tmp_path: Path) -> None:
+def test_totals_have_rates_of_what_they_grew_by(tmp_path):
     path = tmp_path / "status.json"
     status = StatusFile(path)
     status.write(totals={"messages": 10, "by_topic": {"orders": 3}})

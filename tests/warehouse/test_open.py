@@ -1,7 +1,6 @@
 """What says where tables live, on its way to another process and from an earlier Refeed."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -27,13 +26,13 @@ def test_a_warehouse_is_the_same_in_a_driver_that_reads_its_specification(tmp_pa
     assert warehouse_of_specification(json.loads(written)) == warehouse
 
 
-def test_a_lake_in_the_specification_of_an_earlier_refeed_is_still_found() -> None:
+def test_a_lake_in_the_specification_of_an_earlier_refeed_is_still_found():
     place = {"lake": "/home/ada/.refeed/lake", "table": "ops.raw", "partitioning": "hour"}
     found = warehouse_of_specification({"query": {}, "archive": place})
     assert found == LakeWarehouse("/home/ada/.refeed/lake", "ops.raw", "backup.dead_letters", "hour", "2GB")
 
 
-def test_a_bigquery_in_the_specification_of_an_earlier_refeed_is_still_found(tmp_path: Path) -> None:
+def test_a_bigquery_in_the_specification_of_an_earlier_refeed_is_still_found(tmp_path):
     settings = read_settings({**BIGQUERY, "REFEED_BIGQUERY_KMS_KEY": KEY}, home=tmp_path)
     connection = Connection.of("shop", settings.bigquery)
     place = {"warehouse": "bigquery", "connection": connection.as_json(), "table": "ops.raw"}

@@ -103,16 +103,14 @@ class House:
     def create(self, topic: str, **options: Any) -> str:
         answer = self.post(topic, **options)
         assert answer.status_code == 202, answer.text
-        backfill_id: str = answer.json()["id"]
-        return backfill_id
+        return answer.json()["id"]
 
     def lift_limit(self, backfill_id: str) -> None:
         answer = self.client.patch(f"/jobs/{backfill_id}", json={"rate_limit_messages_per_second": None})
         assert answer.status_code == 200, answer.text
 
     def show(self, backfill_id: str) -> dict[str, Any]:
-        shown: dict[str, Any] = self.client.get(f"/jobs/{backfill_id}").json()
-        return shown
+        return self.client.get(f"/jobs/{backfill_id}").json()
 
     def wait(self, backfill_id: str, is_there: Callable[[dict[str, Any]], bool], why: str) -> dict[str, Any]:
         deadline = time.monotonic() + 120
@@ -177,8 +175,7 @@ class Office(House):
     def do(self, backfill_id: str, verb: str, **content: Any) -> dict[str, Any]:
         answer = self.client.post(f"/jobs/{backfill_id}:{verb}", **content)
         assert answer.status_code == 200, answer.text
-        shown: dict[str, Any] = answer.json()
-        return shown
+        return answer.json()
 
     def published(self, backfill_id: str) -> int:
         """What is confirmed so far, as the tasks wrote it down."""

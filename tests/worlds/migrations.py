@@ -14,12 +14,11 @@ AT: Final = "2026-01-02T03:04:05+00:00"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def empty(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def empty(request, tmp_path):
     """Return the url of a database without any table."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'jobs.db'}"
-    made: str = request.getfixturevalue("postgresql").make_database()
-    return made
+    return request.getfixturevalue("postgresql").make_database()
 
 
 def migrate_to(empty: str, revision: str) -> sa.Engine:

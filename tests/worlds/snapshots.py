@@ -1,6 +1,5 @@
 """A stream that does not run, with subscriptions of its own, its snapshots, and what makes and restores them."""
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -32,7 +31,7 @@ class KilledError(BaseException):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PubSubServer]:
+def server(tmp_path_factory):
     """A Pub/Sub server in which each test has a project of its own."""
     with PubSubServer(tmp_path_factory.mktemp("pubsub")) as running:
         yield running

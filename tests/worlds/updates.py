@@ -1,9 +1,7 @@
 """A backup as a record that agents look after, with releases of another code beside it."""
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -125,14 +123,14 @@ class Rollout:
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def wheels(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheels")
     changes = {"changed": CHANGES, "broken": CRASH}
     return {name: build_release(folder / name, f"0.1.0+{name}", made) for name, made in changes.items()}
 
 
 @pytest.fixture
-def rollout(backyard: Backyard, wheels: dict[str, Path]) -> Iterator[Rollout]:
+def rollout(backyard, wheels):
     for name, wheel in wheels.items():
         Releases(backyard.home).add(wheel, name=name)
     with closing(open_store(backyard.settings.job_store)) as store:

@@ -1,10 +1,8 @@
 """Backfills over an archive in the stand-in: 300 messages of orders and ten of members."""
 
 import uuid
-from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from backfill.job import select
@@ -13,12 +11,10 @@ from backfill.plan.request import BackfillRequest
 from backfill.plan.settings import BackfillSettings
 from backfill.run.folder import BackfillFolder
 from backfill.run.selection import Selection, read_selection, read_slice
-from backfill.steer.service import BackfillService
 from jobs.folder import Control, Order
 from model.principal import LOCAL
 from tests.standin.archived import fill_archive, numbered_messages
 from tests.standin.fixture import StandIn
-from warehouse.bigquery.warehouse import BigQueryWarehouse
 
 ROWS = 300
 QUERY = (
@@ -32,24 +28,24 @@ PARAMETERS = {
 
 
 @pytest.fixture(scope="module")
-def table() -> str:
+def table():
     return f"d{uuid.uuid4().hex[:12]}.messages"
 
 
 @pytest.fixture(scope="module")
-def messages() -> pa.RecordBatch:
+def messages():
     """Messages of seven ordering keys, newest first."""
     return numbered_messages([f"k{n % 7}" for n in range(ROWS)])
 
 
 @pytest.fixture(scope="module")
-def bigquery(session_standin: StandIn, table: str, messages: pa.RecordBatch) -> BigQueryWarehouse:
+def bigquery(session_standin, table, messages):
     """An archive in the stand-in that holds the messages as orders, and ten of members."""
     return fill_archive(session_standin, table, messages)
 
 
 @pytest.fixture
-def deployment(tmp_path, emulator_host, bigquery, pubsub) -> BackfillSettings:
+def deployment(tmp_path, emulator_host, bigquery, pubsub):
     pubsub.create_topic("replay")
     return BackfillSettings(
         home=tmp_path,
@@ -63,8 +59,8 @@ def deployment(tmp_path, emulator_host, bigquery, pubsub) -> BackfillSettings:
 
 
 @pytest.fixture
-def ask(table: str) -> Callable[..., BackfillRequest]:
-    def make(query: str = QUERY, **changes: Any) -> BackfillRequest:
+def ask(table):
+    def make(query=QUERY, **changes):
         given = {"topic": "replay", "parameters": PARAMETERS, **changes}
         return BackfillRequest(query.format(table=table), **given)
 
@@ -72,10 +68,10 @@ def ask(table: str) -> Callable[..., BackfillRequest]:
 
 
 @pytest.fixture
-def make(service: BackfillService, ask: Any, deployment: BackfillSettings) -> Callable[..., BackfillFolder]:
+def make(service, ask, deployment):
     """Create a backfill, and return its folder with its first attempt under way."""
 
-    def create(query: str = QUERY, **changes: Any) -> BackfillFolder:
+    def create(query=QUERY, **changes):
         backfill = service.create(ask(query, **changes), principal=LOCAL)
         folder = BackfillFolder(deployment.home / "backfills" / backfill.id)
         folder.write_control(Control(1, Order.RUN))

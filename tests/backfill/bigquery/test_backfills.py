@@ -9,7 +9,6 @@ import uuid
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,6 @@ from backfill.plan.redrive import LetterChoice, LetterCounter
 from backfill.plan.request import BackfillRequest
 from backfill.run.folder import BackfillFolder
 from backfill.run.selection import read_selection
-from backfill.steer.service import BackfillService
 from connectors.bigquery.queries.selections import SelectionJobs, job_id
 from connectors.lake.archive import LakeArchive
 from jobs.folder import Control, Order
@@ -39,7 +37,6 @@ from pipeline.dead_letters import DEAD_LETTER_SCHEMA, dead_letter_rows
 from pipeline.decode import Refusal
 from tests.backfill.bigquery.conftest import PARAMETERS, QUERY, ROWS, codes, queries, rows_of, run
 from tests.pipeline.conftest import messages as pulled_messages
-from tests.standin.fixture import StandIn
 from tests.waiting import wait_until
 from warehouse.lake.warehouse import LakeWarehouse
 from warehouse.open import open_warehouse
@@ -56,7 +53,7 @@ def test_a_plan_is_a_dry_run_that_reads_nothing_and_says_so(open_service, ask, s
     assert queries(shared_standin) == before
 
 
-def test_a_replay_s_price_counts_all_that_it_makes_somebody_pay_for(open_service: Any, ask: Any) -> None:
+def test_a_replay_s_price_counts_all_that_it_makes_somebody_pay_for(open_service, ask):
     service = open_service(billing=Billing(6.25, is_pubsub_billed=True, runs_on_dataproc=True))
     dry, exact = (service.plan(ask(), principal=LOCAL, exact=exact)["replay_price"] for exact in (False, True))
     assert {part["what"]: part["usd"] is None for part in dry["parts"]}["publish"]
@@ -68,7 +65,7 @@ def test_a_replay_s_price_counts_all_that_it_makes_somebody_pay_for(open_service
     assert exact["at_least_usd"] == pytest.approx(sum(part["usd"] or 0 for part in exact["parts"]))
 
 
-def test_a_price_that_nobody_set_is_unknown(service: BackfillService, ask: Any) -> None:
+def test_a_price_that_nobody_set_is_unknown(service, ask):
     assert service.plan(ask(), principal=LOCAL)["price_usd"] is None
 
 
@@ -94,7 +91,7 @@ def test_an_exact_plan_counts_and_its_create_reads_the_same_rows_without_a_secon
 
 
 def test_samples_of_an_exact_plan_have_their_archived_messages_by_one_capped_query(service, ask, shared_standin):
-    def jobs() -> int:
+    def jobs():
         return len(list(shared_standin.client().list_jobs(all_users=True)))
 
     columns = "CONCAT(data, b' ') AS data, attributes, message_id"
@@ -139,7 +136,7 @@ def test_a_query_that_bigquery_reads_otherwise_is_neither_planned_nor_created(
 ):
     dry_run = SelectionJobs.dry_run
 
-    def other(self: SelectionJobs, sql: str, parameters: Any) -> Any:
+    def other(self, sql, parameters):
         answer = dry_run(self, sql, parameters)
         tables = answer.job["statistics"]["query"]["referencedTables"]
         tables.append({"projectId": "shop", "datasetId": "secret", "tableId": "salaries"})
@@ -166,7 +163,7 @@ def test_more_bytes_than_may_be_billed_are_refused_before_anything_runs(service,
     assert queries(shared_standin) == before
 
 
-def test_a_cap_below_what_bigquery_bills_at_least_fails_the_query_unbilled(make: Any) -> None:
+def test_a_cap_below_what_bigquery_bills_at_least_fails_the_query_unbilled(make):
     # "Pricing": at least 10 MB are billed for each table that a query reads.
     with pytest.raises(QueryTooLargeError):
         run(make(max_bytes_billed=2 * 2**20))
@@ -199,13 +196,13 @@ def test_the_selection_is_the_one_that_the_lake_makes_of_the_same_rows(
         }
 
 
-def test_by_key_takes_a_query_that_gives_the_key(make: Any) -> None:
+def test_by_key_takes_a_query_that_gives_the_key(make):
     query = "SELECT data, attributes, message_id FROM `{table}` WHERE _PARTITIONTIME >= @from"
     with pytest.raises(OrderingColumnsError, match="by_key needs the columns ordering_key"):
         run(make(query, parameters={"from": PARAMETERS["from"]}, ordering="by_key"))
 
 
-def test_more_rows_than_max_rows_are_not_even_read(make: Any, shared_standin: StandIn) -> None:
+def test_more_rows_than_max_rows_are_not_even_read(make, shared_standin):
     folder = make(max_rows=ROWS - 1)
     shared_standin.clear_log()
     with pytest.raises(SelectionTooLargeError):
@@ -252,12 +249,12 @@ def test_a_driver_that_is_killed_between_query_and_read_goes_on_with_the_same_qu
     assert queries(shared_standin) == before + 1
 
 
-def test_a_cancel_cancels_the_query_and_a_retry_runs_it_again(make: Any, shared_standin: StandIn) -> None:
+def test_a_cancel_cancels_the_query_and_a_retry_runs_it_again(make, shared_standin):
     folder = make()
     shared_standin.fault("jobs.run", "delay", seconds=60)
-    ended: list[BaseException] = []
+    ended = []
 
-    def attempt() -> None:
+    def attempt():
         try:
             run(folder)
         except QueryStoppedError as exc:

@@ -2,7 +2,6 @@
 
 import uuid
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -29,7 +28,7 @@ def test_a_range_selects_its_messages_to_the_microsecond(shared_standin, open_se
     environment = {**shared_standin.environment, "REFEED_PROJECT": "shop", "REFEED_ARCHIVE_TABLE": table}
     settings = read_settings(environment)
     times = [START - TICK, START, START, END - TICK, END]
-    found: list[list[dict[str, Any]]] = [[{"key": EVIL, "value": EVIL}] for _ in times]
+    found = [[{"key": EVIL, "value": EVIL}] for _ in times]
     found[2] = [{"key": EVIL, "value": EVIL.replace("\\", "")}, {"key": "n", "value": "2"}]
     rows = messages(len(times), publish_time=times, attributes=found)
     archive = BigQueryArchive("shop", table, settings.bigquery)

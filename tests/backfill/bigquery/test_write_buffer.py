@@ -1,19 +1,15 @@
 """Rows in BigQuery's write buffer have no partition yet: plans and selections count them in, or wait."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
-from backfill.steer.service import BackfillService
 from model.principal import LOCAL
 from tests.backfill.bigquery.conftest import PARAMETERS, QUERY, ROWS, codes, run
-from tests.standin.fixture import StandIn
 
 
 @pytest.fixture
-def held(shared_standin: StandIn, table: str) -> Iterator[None]:
+def held(shared_standin, table):
     """All messages are in the write buffer, where they have no _PARTITIONTIME."""
     shared_standin.hold_write_buffer(f"shop.{table}", everything=True)
     yield
@@ -61,7 +57,7 @@ def test_a_plan_says_how_many_rows_a_query_may_leave_in_the_write_buffer(service
     assert f"about {ROWS + 10} rows" in said["message"]
 
 
-def test_a_window_that_ended_long_ago_is_read_without_the_write_buffer(service: BackfillService, ask: Any) -> None:
+def test_a_window_that_ended_long_ago_is_read_without_the_write_buffer(service, ask):
     query = QUERY.replace(">= @from", "BETWEEN @from AND '2024-02-01'")
     plan = service.plan(ask(query), principal=LOCAL)
     assert codes(plan) & {"write_buffer_added", "write_buffer_left_out"} == set()

@@ -5,7 +5,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -67,7 +66,7 @@ MESSAGES = [
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lake(tmp_path_factory):
     lake = tmp_path_factory.mktemp("lake")
     rows = [
         {
@@ -98,8 +97,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def selected(lake: Path, tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
-    def run(**asked: Any) -> list[dict[str, Any]]:
+def selected(lake, tmp_path):
+    def run(**asked):
         wanted = TypeAdapter(BackfillCreate).validate_json(json.dumps({**HOUR, **asked}))
         return select_rows(wanted, {"REFEED_LAKE": str(lake)}, tmp_path / "home", NOW)
 
@@ -231,7 +230,7 @@ def test_the_gate_sees_the_range_and_reads_no_partition_that_can_have_none_of_it
 
 
 @pytest.mark.parametrize("table", ["shop-1.backup.messages", "shop.select.messages"])
-def test_a_table_of_any_name_is_read(table: str) -> None:
+def test_a_table_of_any_name_is_read(table):
     query = write_range_query(table, "orders", START, END)
     assert validate_query(query, {}, Policy(table, None, NOW)).tables == (table,)
 

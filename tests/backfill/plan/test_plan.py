@@ -1,7 +1,6 @@
 """A plan over a small archive: what it adds up, what it shows and what it warns of."""
 
 import base64
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +20,6 @@ from backfill.plan.settings import BackfillSettings
 from backfill.plan.validation import validate_request
 from connectors.lake.archive import LakeArchive
 from connectors.lake.query import QueryLimits, read_snapshot
-from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import SubscriptionInfo
 from local.intake import parse_publish
 from local.status import StatusError
@@ -30,7 +28,6 @@ from model.message import REPLAY_TAGS, replay_filter
 from model.settings import read_settings
 from sql.validate import Policy, QueryRefusedError
 from tests.archive import messages, write_commits
-from warehouse.lake.queries import LakeQueries
 from warehouse.lake.warehouse import LakeWarehouse
 from warehouse.open import open_warehouse
 from warehouse.queries import QuerySpace, ReplayQuery
@@ -55,7 +52,7 @@ def add(lake: Path, *commits: dict[str, pa.RecordBatch]) -> None:
 
 
 @pytest.fixture
-def queries(lake: Path, processes: QueryProcesses) -> LakeQueries:
+def queries(lake, processes):
     """Over the lake, by the processes of all tests."""
     warehouse = LakeWarehouse(str(lake), "backup.messages", "backup.dead_letters", "day", "500MB")
     queries = warehouse.open_queries(QuerySpace("500MB", lake / "spill"))
@@ -64,14 +61,14 @@ def queries(lake: Path, processes: QueryProcesses) -> LakeQueries:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Path:
+def lake(tmp_path):
     add(tmp_path, rows(5, "orders") | rows(2, "members"), rows(1, "orders"))
     return tmp_path
 
 
 @pytest.fixture
-def plan(queries: LakeQueries) -> Callable[..., Plan]:
-    def make(query: str, *, tables: tuple[str, ...] = (), target: PlanTarget | None = None, **known: Any) -> Plan:
+def plan(queries):
+    def make(query, *, tables=(), target=None, **known):
         policy = Policy("backup.messages", "shop", datetime.now(UTC), extra_tables=tables, max_window_days=366)
         valid = validate_request(BackfillRequest(query, "replay"), queries.policy(policy), check=queries.check)
         wanted = target or target_with("consumer", "")
@@ -89,7 +86,7 @@ def codes(plan: Plan) -> list[str]:
     return [warning["code"] for warning in plan.warnings]
 
 
-def test_a_plan_adds_up_what_would_be_published(plan: Callable[..., Plan], lake: Path) -> None:
+def test_a_plan_adds_up_what_would_be_published(plan, lake):
     made = plan(RAW)
     assert (made.rows, made.rows_by_topic) == (8, {"orders": 6, "members": 2})
     assert made.bytes == 8 * len(b'{"n": 0}')
@@ -109,7 +106,7 @@ def test_a_plan_adds_up_what_would_be_published(plan: Callable[..., Plan], lake:
     assert set(made.to_json()) >= {"window", "rows", "bytes_scanned", "price_usd", "rows_by_topic", "rows_by_hour"}
 
 
-def test_a_plan_warns_of_what_the_query_computes(plan: Callable[..., Plan]) -> None:
+def test_a_plan_warns_of_what_the_query_computes(plan):
     made = plan(
         "SELECT CONCAT(data, b'!') AS data, ARRAY_CONCAT(attributes, [STRUCT('a' AS key, 'b' AS value)]) AS "
         f"attributes, message_id FROM backup.messages WHERE {WINDOW} LIMIT 3"
@@ -119,7 +116,7 @@ def test_a_plan_warns_of_what_the_query_computes(plan: Callable[..., Plan]) -> N
     assert (made.samples[0]["encoding"], made.samples[0]["data"][-1]) == ("text", "!")
 
 
-def test_a_look_up_of_missing_columns_has_its_price(plan: Callable[..., Plan]) -> None:
+def test_a_look_up_of_missing_columns_has_its_price(plan):
     text = (
         "SELECT ANY_VALUE(data) AS data, ANY_VALUE(attributes) AS attributes, message_id FROM backup.messages "
         f"WHERE {WINDOW} GROUP BY message_id"
@@ -133,7 +130,7 @@ def test_a_look_up_of_missing_columns_has_its_price(plan: Callable[..., Plan]) -
     assert more < plan(RAW).bytes_scanned
 
 
-def test_messages_without_room_for_the_tags_are_counted(plan: Callable[..., Plan]) -> None:
+def test_messages_without_room_for_the_tags_are_counted(plan):
     crowd = (
         "ARRAY(SELECT AS STRUCT CAST(n AS STRING) AS key, 'v' AS value FROM UNNEST(GENERATE_ARRAY(1, {n})) AS n)"
     )
@@ -209,8 +206,8 @@ def test_messages_too_large_for_the_tags_are_counted(plan, lake, size, count):
     assert (made.messages_without_room, made.bytes, len(made.samples[0]["data"])) == (count, size, 4096)
 
 
-def test_payloads_are_shown_as_what_they_are_and_large_ones_cut(plan: Callable[..., Plan]) -> None:
-    def sample(expression: str) -> tuple[Any, str]:
+def test_payloads_are_shown_as_what_they_are_and_large_ones_cut(plan):
+    def sample(expression):
         made = plan(RAW.replace("data", f"{expression} AS data", 1) + " AND topic = 'members' LIMIT 1")
         return made.samples[0]["data"], made.samples[0]["encoding"]
 
@@ -224,13 +221,13 @@ def test_payloads_are_shown_as_what_they_are_and_large_ones_cut(plan: Callable[.
 
 
 @pytest.mark.parametrize("payload", [b"1\x00\x00\x00", "[1]".encode("utf-16"), b"\xef\xbb\xbf[1]"])
-def test_bytes_that_only_python_takes_for_json_are_not_shown_as_a_value(payload: bytes) -> None:
+def test_bytes_that_only_python_takes_for_json_are_not_shown_as_a_value(payload):
     shown, encoding = render_data(payload, None)
     back = base64.b64decode(shown) if encoding == "base64" else shown.encode()
     assert (encoding == "json", back) == (False, payload)
 
 
-def test_subscriptions_say_whether_a_replay_reaches_them(plan: Callable[..., Plan]) -> None:
+def test_subscriptions_say_whether_a_replay_reaches_them(plan):
     backup = SubscriptionInfo("refeed-backup.replay", "replay", replay_filter("token"), 60)
     eu = SubscriptionInfo("eu", "replay", 'attributes.region = "eu"', 60)
     made = plan(RAW, target=PlanTarget("replay", "token", [backup, eu]))
@@ -243,11 +240,11 @@ def test_subscriptions_say_whether_a_replay_reaches_them(plan: Callable[..., Pla
     assert codes(plan(RAW, target=PlanTarget("replay", "token", [backup, detached]))) == ["nobody_receives"]
 
 
-def test_ordering_keys_through_the_global_endpoint_are_warned_of(tmp_path: Path) -> None:
+def test_ordering_keys_through_the_global_endpoint_are_warned_of(tmp_path):
     request = BackfillRequest("SELECT 1", topic="replay", ordering="by_key")
     listener = SubscriptionInfo("listener", "replay", "", 60)
 
-    def warned(address: str | None, **changes: str) -> list[str]:
+    def warned(address, **changes):
         settings = read_settings({}, home=tmp_path)
         deployment = replace(
             BackfillSettings.from_settings(settings, open_warehouse(settings)), emulator_host=address
@@ -261,7 +258,7 @@ def test_ordering_keys_through_the_global_endpoint_are_warned_of(tmp_path: Path)
     assert warned(None, ordering="none") == []
 
 
-def test_a_plan_does_not_show_the_token_that_keeps_a_message_out_of_the_backup(plan: Callable[..., Plan]) -> None:
+def test_a_plan_does_not_show_the_token_that_keeps_a_message_out_of_the_backup(plan):
     other = 'hasPrefix(attributes."refeed_replay", "s3cret") OR attributes.refeed_replay != "s3cret"'
     subscriptions = [
         SubscriptionInfo("refeed-backup.replay", "replay", replay_filter("s3cret"), 60),
@@ -272,23 +269,23 @@ def test_a_plan_does_not_show_the_token_that_keeps_a_message_out_of_the_backup(p
     assert made["subscriptions"][0]["filter"] == 'NOT attributes.refeed_replay = "<token>"'
 
 
-def test_a_plan_names_backfills_under_way(plan: Callable[..., Plan]) -> None:
+def test_a_plan_names_backfills_under_way(plan):
     made = plan(RAW, overlapping=["bf_1"])
     assert [(w["code"], "bf_1" in w["message"]) for w in made.warnings] == [("backfill_overlaps", True)]
 
 
-def test_a_selection_without_rows_is_a_plan_too(plan: Callable[..., Plan]) -> None:
+def test_a_selection_without_rows_is_a_plan_too(plan):
     made = plan(RAW + " AND topic = 'nobody'")
     assert (made.rows, made.bytes, made.samples, made.first_publish_time) == (0, 0, [], None)
     assert codes(made) == ["nothing_selected"]
 
 
-def test_a_query_that_fails_is_an_error_of_the_plan(plan: Callable[..., Plan]) -> None:
+def test_a_query_that_fails_is_an_error_of_the_plan(plan):
     with pytest.raises(QueryError, match="not this one"):
         plan(RAW.replace("data", "IF(ERROR('not this one') > 1, data, data) AS data", 1))
 
 
-def test_messages_of_a_table_beside_the_archive_can_be_replayed(plan: Callable[..., Plan], lake: Path) -> None:
+def test_messages_of_a_table_beside_the_archive_can_be_replayed(plan, lake):
     dead = pa.table(
         {
             "data": pa.array([b"a", b"bc"], pa.binary()),
@@ -310,7 +307,7 @@ def test_messages_of_a_table_beside_the_archive_can_be_replayed(plan: Callable[.
     assert joined.rows == 0
 
 
-def test_a_table_that_the_lake_does_not_have_is_refused_by_name(plan: Callable[..., Plan]) -> None:
+def test_a_table_that_the_lake_does_not_have_is_refused_by_name(plan):
     with pytest.raises(QueryRefusedError) as refused:
         plan("SELECT data, attributes, message_id FROM ops.dead", tables=("ops.dead",))
     assert [(v.code, "ops.dead" in v.message) for v in refused.value.violations] == [("table_missing", True)]
@@ -330,11 +327,11 @@ def test_a_replay_from_a_lake_is_billed_by_pubsub_alone_and_with_its_tags(plan):
 @pytest.mark.parametrize(
     ("scanned", "per_tib", "price"), [(2**40, 6.25, 6.25), (0, 6.25, 0.0), (None, 6.25, None), (2**40, None, None)]
 )
-def test_a_price_is_known_or_it_is_not(scanned: int | None, per_tib: float | None, price: float | None) -> None:
+def test_a_price_is_known_or_it_is_not(scanned, per_tib, price):
     assert price_of(scanned, per_tib) == price
 
 
-def test_a_plan_shows_the_bounds_of_a_selection_and_warns_beyond(plan: Callable[..., Plan]) -> None:
+def test_a_plan_shows_the_bounds_of_a_selection_and_warns_beyond(plan):
     small = plan(RAW, bounds=SelectionBounds(max_rows=8, max_bytes=10**6))
     assert small.bounds == {"rows": 8, "bytes": 10**6}
     assert "selection_too_large" not in {warning["code"] for warning in small.warnings}
@@ -344,7 +341,7 @@ def test_a_plan_shows_the_bounds_of_a_selection_and_warns_beyond(plan: Callable[
         assert "selection_too_large" in {warning["code"] for warning in large.warnings}
 
 
-def test_no_query_runs_where_the_disk_has_too_little_room(lake: Path, processes: QueryProcesses) -> None:
+def test_no_query_runs_where_the_disk_has_too_little_room(lake, processes):
     snapshot = read_snapshot(str(lake), "backup.messages", "day", window=None)
     limits = QueryLimits("500MB", lake / "spill", min_free_bytes=10**15)
     with pytest.raises(StorageFullError, match="REFEED_MIN_FREE_DISK_BYTES"):

@@ -1,7 +1,6 @@
 """The pipeline's dead letters, counted by reason, and the request that sends those again that are not repaired."""
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -99,14 +98,14 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def desk(tmp_path):
     desk = Desk(tmp_path)
     land(desk.lake)
     yield desk
     desk.queries.close()
 
 
-def test_where_no_pipeline_ever_ran_there_are_none(tmp_path: Path) -> None:
+def test_where_no_pipeline_ever_ran_there_are_none(tmp_path):
     desk = Desk(tmp_path)
     try:
         assert desk.counter.count(DAY) == []
@@ -114,7 +113,7 @@ def test_where_no_pipeline_ever_ran_there_are_none(tmp_path: Path) -> None:
         desk.queries.close()
 
 
-def test_those_since_a_moment_of_a_day_are_those_that_were_written_later_that_day(desk: Desk) -> None:
+def test_those_since_a_moment_of_a_day_are_those_that_were_written_later_that_day(desk):
     fail(desk.lake, "before", "wrong_type", 13)
     fail(desk.lake, "after", "wrong_type", 15)
     (found,) = desk.counter.count(DAY + timedelta(hours=14))
@@ -124,7 +123,7 @@ def test_those_since_a_moment_of_a_day_are_those_that_were_written_later_that_da
     assert [one.message_id for one in listed] == ["after"]
 
 
-def test_dead_letters_are_counted_by_source_and_their_latest_reason(desk: Desk) -> None:
+def test_dead_letters_are_counted_by_source_and_their_latest_reason(desk):
     fail(desk.lake, "a", "wrong_type", 1)
     fail(desk.lake, "b", "wrong_type", 1)
     fail(desk.lake, "b", "wrong_type", 2)
@@ -145,7 +144,7 @@ def test_dead_letters_are_counted_by_source_and_their_latest_reason(desk: Desk) 
     assert first.last_ingest_time == "2026-01-10T02:00:00.000000Z"
 
 
-def test_what_has_become_a_row_is_repaired_and_not_sent_again_until_that_is_reverted(desk: Desk) -> None:
+def test_what_has_become_a_row_is_repaired_and_not_sent_again_until_that_is_reverted(desk):
     for name in ("a", "b", "c"):
         fail(desk.lake, name, "wrong_type", 1)
     fail(desk.lake, "n", "not_json", 1)
@@ -163,7 +162,7 @@ def test_what_has_become_a_row_is_repaired_and_not_sent_again_until_that_is_reve
     assert desk.selected(request, "reverted") == {"a", "b", "c"}
 
 
-def test_messages_that_became_dead_letters_since_a_time_have_their_latest_reason(desk: Desk) -> None:
+def test_messages_that_became_dead_letters_since_a_time_have_their_latest_reason(desk):
     fail(desk.lake, "a", "not_json", 2)
     fail(desk.lake, "a", "wrong_type", 1)
     fail(desk.lake, "b", "not_json", 1, topic="members")
@@ -172,7 +171,7 @@ def test_messages_that_became_dead_letters_since_a_time_have_their_latest_reason
     assert desk.counter.find_reasons(asked, DAY) == {("orders", "a"): ("not_json", "not_json at 2")}
 
 
-def test_without_leave_to_read_staging_what_is_repaired_is_unknown(tmp_path: Path) -> None:
+def test_without_leave_to_read_staging_what_is_repaired_is_unknown(tmp_path):
     desk = Desk(tmp_path, tables="")
     try:
         fail(desk.lake, "a", "wrong_type", 1, topic="orders-next")
@@ -185,7 +184,7 @@ def test_without_leave_to_read_staging_what_is_repaired_is_unknown(tmp_path: Pat
         desk.queries.close()
 
 
-def test_one_fault_is_one_group_wherever_in_a_list_it_stands_and_is_sent_again_alone(desk: Desk) -> None:
+def test_one_fault_is_one_group_wherever_in_a_list_it_stands_and_is_sent_again_alone(desk):
     reasons = {
         "a": "lines[1].count: is a list, not a number.",
         "b": "lines[17].count: is the string ': x', not a number.",
@@ -212,13 +211,13 @@ def test_one_fault_is_one_group_wherever_in_a_list_it_stands_and_is_sent_again_a
     assert desk.selected(whole, "whole") == set("abcdef")
 
 
-def test_messages_are_listed_by_their_latest_reason_to_be_chosen_by_id(desk: Desk) -> None:
+def test_messages_are_listed_by_their_latest_reason_to_be_chosen_by_id(desk):
     fail(desk.lake, "a", "not_json", 1)
     fail(desk.lake, "a", "wrong_type", 3, says="n[3]: is null.")
     fail(desk.lake, "b", "wrong_type", 2, says="m: is null.")
     fail(desk.lake, "x", "wrong_type", 4, source="billing")
 
-    def listed(limit: int = 10, **chosen: str) -> list[tuple[str, str, str | None]]:
+    def listed(limit=10, **chosen):
         found = desk.counter.list_messages(LetterChoice("orders", DAY, **chosen), limit=limit)
         return [(one.message_id, one.code, one.path) for one in found]
 

@@ -1,5 +1,4 @@
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
@@ -54,12 +53,12 @@ def test_the_rate_follows_the_age_of_the_backlog(rate, ages, expected):
     assert limits(BacklogThrottle(60, lambda: rate), *ages) == expected
 
 
-def test_once_it_holds_what_it_held_before_there_is_no_limit_any_more() -> None:
+def test_once_it_holds_what_it_held_before_there_is_no_limit_any_more():
     throttle = BacklogThrottle(60, lambda: 1000.0)
     assert limits(throttle, 100, 59, 31, 5, 5, 5, 35, *[5] * 10)[-3:] == [925.0, None, None]
 
 
-def test_the_rate_is_what_was_published_since_the_last_look(tmp_path: Path) -> None:
+def test_the_rate_is_what_was_published_since_the_last_look(tmp_path):
     checkpoints = CheckpointFolder(tmp_path)
     now = [100.0]
     rate = PublishedRate(tmp_path, clock=lambda: now[0])
@@ -70,30 +69,30 @@ def test_the_rate_is_what_was_published_since_the_last_look(tmp_path: Path) -> N
     assert (rate(), rate()) == (100.0, 0.0)
 
 
-def test_a_figure_that_can_not_be_read_for_long_counts_as_too_old() -> None:
+def test_a_figure_that_can_not_be_read_for_long_counts_as_too_old():
     blind = PubSubUnavailableError("nobody answers")
     throttle = BacklogThrottle(60, lambda: 1000.0)
     watch = BacklogWatch(Ages([blind] * 3 + [1.0]), throttle, blind_seconds=2.0)
-    seen: list[float | None] = []
+    seen = []
     for _ in range(4):
         watch.look()
         seen.append(throttle.limit())
     assert seen == [None, None, 0.0, 50.0]
 
 
-def test_a_figure_that_is_refused_stops_at_once() -> None:
+def test_a_figure_that_is_refused_stops_at_once():
     throttle = BacklogThrottle(60, lambda: 1000.0)
     BacklogWatch(Ages([PubSubError("no permission")]), throttle).look()
     assert throttle.limit() == 0.0
 
 
-def test_a_subscription_that_is_gone_for_long_is_told_of_and_one_that_comes_back_is_not() -> None:
+def test_a_subscription_that_is_gone_for_long_is_told_of_and_one_that_comes_back_is_not():
     gone = SubscriptionNotFoundError("there is none any more")
-    told: list[str] = []
+    told = []
     throttle = BacklogThrottle(60, lambda: 1000.0)
     ages = Ages([gone, gone, 1.0, gone, gone, gone])
     watch = BacklogWatch(ages, throttle, blind_seconds=2.0, on_gone=lambda exc: told.append(exc.code))
-    seen: list[int] = []
+    seen = []
     for _ in range(6):
         watch.look()
         seen.append(len(told))
@@ -103,7 +102,7 @@ def test_a_subscription_that_is_gone_for_long_is_told_of_and_one_that_comes_back
 
 
 @pytest.fixture
-def lagging(pubsub: PubSub) -> str:
+def lagging(pubsub):
     pubsub.create_topic("live")
     pubsub.create_subscription("slow", "live")
     Publisher(pubsub.channel, pubsub.topic_path("live")).publish([Message(b"1")])
@@ -120,7 +119,7 @@ def test_a_subscription_that_lags_stops_it_until_it_has_caught_up(lagging, emula
         wait_until(lambda: throttle.limit() is None, "it goes on")
 
 
-def test_a_subscription_that_is_not_there_is_an_error_at_once(emulator_host: str, tmp_path: Path) -> None:
+def test_a_subscription_that_is_not_there_is_an_error_at_once(emulator_host, tmp_path):
     with (
         pytest.raises(SubscriptionNotFoundError, match="gone"),
         open_throttle(YieldTo("gone", 1.0), "projects/shop/topics/replay", emulator_host, tmp_path),
@@ -128,6 +127,6 @@ def test_a_subscription_that_is_not_there_is_an_error_at_once(emulator_host: str
         pass
 
 
-def test_who_yields_to_nobody_has_no_throttle(tmp_path: Path) -> None:
+def test_who_yields_to_nobody_has_no_throttle(tmp_path):
     with open_throttle(None, "projects/shop/topics/replay", None, tmp_path) as throttle:
         assert throttle is None

@@ -1,6 +1,4 @@
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,16 +17,14 @@ from backfill.run.dead_letters import (
 from backfill.run.folder import BackfillFolder
 from backfill.run.selection import Selection, read_slice, write_selection
 
-Rows = Callable[..., pa.RecordBatch]
-
 
 @pytest.fixture
-def folder(tmp_path: Path) -> BackfillFolder:
+def folder(tmp_path):
     return BackfillFolder(tmp_path / "bf_1")
 
 
 @pytest.fixture
-def selection(folder: BackfillFolder, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> Selection:
+def selection(folder, rows, monkeypatch):
     """Ten rows in each of three slices."""
     monkeypatch.setattr("backfill.run.selection._SLICE_ROWS", 10)
     folder.path.mkdir(parents=True)
@@ -49,7 +45,7 @@ def listed(folder: BackfillFolder, **page: Any) -> list[int]:
     return [letter.row for letter in list_dead_letters(folder, **{"limit": 100, **page}).letters]
 
 
-def test_a_message_that_failed_is_kept_whole_with_its_reason(folder: BackfillFolder, selection: Selection) -> None:
+def test_a_message_that_failed_is_kept_whole_with_its_reason(folder, selection):
     fail(folder, selection, 12, reason="refused_by_pubsub: attribute: goog is reserved")
     (letter,) = list_dead_letters(folder, limit=10).letters
     assert letter.data == bytes([12, 255])
@@ -61,7 +57,7 @@ def test_a_message_that_failed_is_kept_whole_with_its_reason(folder: BackfillFol
     assert type(letter).from_json(letter.to_json()) == letter
 
 
-def test_they_are_listed_page_by_page_in_the_order_of_rows(folder: BackfillFolder, selection: Selection) -> None:
+def test_they_are_listed_page_by_page_in_the_order_of_rows(folder, selection):
     fail(folder, selection, 25, 3, 14, 7, 21)
     first = list_dead_letters(folder, limit=2)
     second = list_dead_letters(folder, limit=2, after=first.next_after or -1)
@@ -93,7 +89,7 @@ def test_a_slice_that_is_begun_again_forgets_what_was_said_of_rows_still_to_come
     assert listed(folder) == [12, 25]
 
 
-def test_a_slice_without_failures_has_no_file(folder: BackfillFolder, selection: Selection) -> None:
+def test_a_slice_without_failures_has_no_file(folder, selection):
     writer = DeadLetterWriter(folder, 1, selection.slices[0])
     writer.forget_from(0)
     writer.write_published([])
@@ -111,7 +107,7 @@ def test_a_line_that_a_killed_task_left_unfinished_is_no_dead_letter(folder, sel
     assert slices_with_letters(folder, epoch=2) == []
 
 
-def test_a_job_without_a_selection_has_none(folder: BackfillFolder) -> None:
+def test_a_job_without_a_selection_has_none(folder):
     assert list_dead_letters(folder, limit=5).letters == []
 
 
@@ -131,7 +127,7 @@ def test_dead_letters_are_counted_by_their_code_and_found_by_it(folder, selectio
     assert find_dead_letters(folder, rows=[3, 25], code="refused_by_pubsub") == [25]
 
 
-def test_a_letter_after_one_that_was_cut_short_is_there(folder: BackfillFolder, selection: Selection) -> None:
+def test_a_letter_after_one_that_was_cut_short_is_there(folder, selection):
     """A kill, or a disk that was full for a moment, ends a write within a line; the next try writes it again."""
     fail(folder, selection, 3)
     (log,) = folder.dead_letters.list()

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
@@ -96,13 +95,13 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
+def stage(tmp_path):
     return Stage(BackfillFolder(tmp_path / "bf_1"))
 
 
 @pytest.mark.parametrize("rate", [1.0, 2.5, 70.0, 3000.0])
 @pytest.mark.parametrize("tasks", [1, 2, 7])
-def test_a_rate_holds_over_all_tasks_together(stage: Stage, rate: float, tasks: int) -> None:
+def test_a_rate_holds_over_all_tasks_together(stage, rate, tasks):
     stage.order(rate=rate)
     stage.start(*range(tasks))
     sent = stage.run(20)
@@ -112,7 +111,7 @@ def test_a_rate_holds_over_all_tasks_together(stage: Stage, rate: float, tasks: 
         assert shares[0] > 0.5 * shares[-1], "every task gets its part"
 
 
-def test_a_rate_that_is_changed_holds_at_once(stage: Stage) -> None:
+def test_a_rate_that_is_changed_holds_at_once(stage):
     stage.order(rate=1000.0)
     stage.start(0, 1)
     assert stage.run(10) == pytest.approx(10_000, rel=0.05)
@@ -122,7 +121,7 @@ def test_a_rate_that_is_changed_holds_at_once(stage: Stage) -> None:
     assert stage.run(10) == pytest.approx(20_000, rel=0.05)
 
 
-def test_what_was_given_out_at_a_higher_rate_is_taken_back(stage: Stage) -> None:
+def test_what_was_given_out_at_a_higher_rate_is_taken_back(stage):
     stage.order(rate=10_000.0)
     stage.start(0, 1)
     stage.run(2, send=lambda _number, _room: 0)
@@ -130,7 +129,7 @@ def test_what_was_given_out_at_a_higher_rate_is_taken_back(stage: Stage) -> None
     assert stage.run(10) <= 110
 
 
-def test_tasks_that_stood_still_catch_up_a_second_at_most(stage: Stage) -> None:
+def test_tasks_that_stood_still_catch_up_a_second_at_most(stage):
     stage.order(rate=100.0)
     stage.start(0, 1)
     stage.run(30, send=lambda _number, _room: 0)
@@ -138,7 +137,7 @@ def test_tasks_that_stood_still_catch_up_a_second_at_most(stage: Stage) -> None:
     assert stage.run(10) == pytest.approx(1000, rel=0.05)
 
 
-def test_a_pause_lets_nothing_out_and_saves_nothing_up(stage: Stage) -> None:
+def test_a_pause_lets_nothing_out_and_saves_nothing_up(stage):
     stage.order(rate=100.0)
     stage.start(0, 1)
     stage.run(3)
@@ -161,12 +160,12 @@ def test_without_a_limit_nothing_is_counted_and_a_limit_that_is_new_holds_before
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_canary_publishes_exactly_so_many_whatever_its_tasks_do(stage: Stage, seed: int) -> None:
+def test_a_canary_publishes_exactly_so_many_whatever_its_tasks_do(stage, seed):
     dice = random.Random(seed)
     stage.order(canary=777)
     stage.start(0, 1, 2)
 
-    def send(_number: int, room: int) -> int:
+    def send(_number, room):
         return dice.randint(0, room)
 
     stage.run(30, send=send)
@@ -175,7 +174,7 @@ def test_a_canary_publishes_exactly_so_many_whatever_its_tasks_do(stage: Stage, 
     assert stage.room(0) is None
 
 
-def test_a_canary_counts_what_is_published_not_what_failed_and_tasks_may_come_and_go(stage: Stage) -> None:
+def test_a_canary_counts_what_is_published_not_what_failed_and_tasks_may_come_and_go(stage):
     stage.order(canary=100)
     stage.start(0, 1, rows=60)
     stage.run(0.1, send=lambda number, _room: 10 if number == 0 else 0)
@@ -192,7 +191,7 @@ def test_a_canary_counts_what_is_published_not_what_failed_and_tasks_may_come_an
     assert stage.folder.read_pause(1) is not None
 
 
-def test_a_canary_of_all_that_there_is_does_not_pause(stage: Stage) -> None:
+def test_a_canary_of_all_that_there_is_does_not_pause(stage):
     stage.order(canary=40)
     stage.start(0, 1, rows=20)
     stage.run(5)
@@ -200,7 +199,7 @@ def test_a_canary_of_all_that_there_is_does_not_pause(stage: Stage) -> None:
     assert stage.folder.read_pause(1) is None
 
 
-def test_the_slower_of_limit_and_throttle_holds_and_a_throttle_stops(stage: Stage) -> None:
+def test_the_slower_of_limit_and_throttle_holds_and_a_throttle_stops(stage):
     stage.order(rate=100.0)
     stage.start(0, 1)
     stage.throttle.allowed = 20.0
@@ -212,7 +211,7 @@ def test_the_slower_of_limit_and_throttle_holds_and_a_throttle_stops(stage: Stag
     assert stage.run(10) == pytest.approx(1000, rel=0.05)
 
 
-def test_more_failures_than_allowed_halt_the_attempt(stage: Stage) -> None:
+def test_more_failures_than_allowed_halt_the_attempt(stage):
     stage.order()
     stage.start(0, 1)
     stage.folder.dead_letters.make()
@@ -226,7 +225,7 @@ def test_more_failures_than_allowed_halt_the_attempt(stage: Stage) -> None:
     assert (stage.room(0), stage.room(1)) == (None, None)
 
 
-def test_what_a_task_found_out_halts_the_others(stage: Stage) -> None:
+def test_what_a_task_found_out_halts_the_others(stage):
     stage.order()
     stage.start(0, 1)
     stage.folder.write_fault(1, "topic_not_found", "There is no topic.")
@@ -236,7 +235,7 @@ def test_what_a_task_found_out_halts_the_others(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("control", [Control(1, Order.STOP), Control(1, Order.PAUSE), Control(2, Order.RUN)])
-def test_a_task_ends_when_its_attempt_is_not_to_publish(stage: Stage, control: Control) -> None:
+def test_a_task_ends_when_its_attempt_is_not_to_publish(stage, control):
     stage.order()
     stage.start(0)
     assert stage.room(0) == 1000
@@ -258,7 +257,7 @@ def test_a_task_whose_driver_is_silent_sends_what_it_was_given_and_ends(stage, u
     assert turn.room(40) == (1000 if until is None else 10)
 
 
-def test_a_task_waits_for_a_driver_that_has_said_nothing_yet_but_not_for_ever(stage: Stage) -> None:
+def test_a_task_waits_for_a_driver_that_has_said_nothing_yet_but_not_for_ever(stage):
     stage.order()
     turn = Turn(stage.folder, 1, 0, clock=stage.clock)
     assert turn.room(0) == 0
@@ -266,7 +265,7 @@ def test_a_task_waits_for_a_driver_that_has_said_nothing_yet_but_not_for_ever(st
     assert turn.room(0) is None
 
 
-def test_a_task_that_can_not_see_its_orders_sends_nothing_and_does_not_wait_for_ever(stage: Stage) -> None:
+def test_a_task_that_can_not_see_its_orders_sends_nothing_and_does_not_wait_for_ever(stage):
     stage.order()
     stage.start(0)
     turn = Turn(stage.folder, 1, 0, clock=stage.clock)
@@ -281,7 +280,7 @@ def test_a_task_that_can_not_see_its_orders_sends_nothing_and_does_not_wait_for_
         turn.room(0)
 
 
-def test_a_task_that_has_waited_long_lets_others_have_its_place(stage: Stage) -> None:
+def test_a_task_that_has_waited_long_lets_others_have_its_place(stage):
     stage.order(rate=1.0)
     turn = Turn(stage.folder, 1, 0, clock=stage.clock)
     for beat in range(30):
@@ -291,7 +290,7 @@ def test_a_task_that_has_waited_long_lets_others_have_its_place(stage: Stage) ->
     assert turn.room(10) is None
 
 
-def test_a_folder_that_fails_once_does_not_end_the_pace(stage: Stage) -> None:
+def test_a_folder_that_fails_once_does_not_end_the_pace(stage):
     stage.order()
     with stage.pacer:
         wait_until(lambda: read_pace(stage.folder, 1) is not None, "it says the pace")
@@ -301,14 +300,14 @@ def test_a_folder_that_fails_once_does_not_end_the_pace(stage: Stage) -> None:
         control.unlink()
         stage.order(rate=5.0)
 
-        def is_limited() -> bool:
+        def is_limited():
             pace = read_pace(stage.folder, 1)
             return pace is not None and pace.until is not None
 
         wait_until(is_limited, "it goes on")
 
 
-def test_no_share_is_larger_than_its_room_and_none_is_lost() -> None:
+def test_no_share_is_larger_than_its_room_and_none_is_lost():
     dice = random.Random(3)
     for _ in range(300):
         pieces = range(dice.randint(1, 9))

@@ -1,18 +1,16 @@
-from pathlib import Path
-
 import pytest
 
 from backfill.run.progress import CheckpointFolder, CheckpointReader, Progress, ProgressMeter, SliceCheckpoint
 
 
 @pytest.fixture
-def checkpoints(tmp_path: Path) -> CheckpointFolder:
+def checkpoints(tmp_path):
     folder = CheckpointFolder(tmp_path / "progress")
     folder.create()
     return folder
 
 
-def test_an_attempt_that_was_replaced_can_not_overwrite_its_successor(checkpoints: CheckpointFolder) -> None:
+def test_an_attempt_that_was_replaced_can_not_overwrite_its_successor(checkpoints):
     reader = CheckpointReader(checkpoints.files)
     checkpoints.write(SliceCheckpoint(0, epoch=2, offset=100, published=100, done=True))
     assert [c.published for c in reader.read()] == [100]
@@ -36,7 +34,7 @@ def test_a_checkpoint_that_a_power_cut_damaged_falls_back_to_the_one_before(chec
     assert checkpoints.read_all() == [SliceCheckpoint(1, epoch=1, offset=10)]
 
 
-def test_half_a_line_is_no_checkpoint(checkpoints: CheckpointFolder) -> None:
+def test_half_a_line_is_no_checkpoint(checkpoints):
     for offset in range(200):
         checkpoints.write(SliceCheckpoint(1, epoch=1, offset=offset))
     with (checkpoints.files.path / "000001.1.ndjson").open("a") as file:
@@ -44,7 +42,7 @@ def test_half_a_line_is_no_checkpoint(checkpoints: CheckpointFolder) -> None:
     assert checkpoints.read(1) == SliceCheckpoint(1, epoch=1, offset=199)
 
 
-def test_figures_are_the_sum_of_all_slices() -> None:
+def test_figures_are_the_sum_of_all_slices():
     slices = [
         SliceCheckpoint(0, 1, 10, published=9, failed=1, bytes=900, repeated_at_most=4, event_time="2024-01-02"),
         SliceCheckpoint(1, 2, 5, published=5, bytes=500, event_time="2024-01-01"),
@@ -56,7 +54,7 @@ def test_figures_are_the_sum_of_all_slices() -> None:
     )
 
 
-def test_the_rate_is_that_of_the_last_seconds_and_the_eta_follows_it() -> None:
+def test_the_rate_is_that_of_the_last_seconds_and_the_eta_follows_it():
     meter = ProgressMeter()
     for second in range(100):
         progress = meter.measure(100_000, [SliceCheckpoint(0, 1, published=10 * second)], now=float(second))
@@ -68,7 +66,7 @@ def test_the_rate_is_that_of_the_last_seconds_and_the_eta_follows_it() -> None:
     assert progress.eta_seconds == pytest.approx((100_000 - 40_990) / 1000, rel=0.01)
 
 
-def test_the_time_before_the_first_message_is_no_part_of_the_rate() -> None:
+def test_the_time_before_the_first_message_is_no_part_of_the_rate():
     meter = ProgressMeter()
     for second in range(30):
         meter.measure(1000, [], now=float(second))
@@ -76,7 +74,7 @@ def test_the_time_before_the_first_message_is_no_part_of_the_rate() -> None:
     assert progress.rate_messages_per_second == 100.0
 
 
-def test_the_time_in_which_it_was_held_is_no_part_of_the_rate() -> None:
+def test_the_time_in_which_it_was_held_is_no_part_of_the_rate():
     meter = ProgressMeter()
     meter.measure(1000, [SliceCheckpoint(0, 1, published=10)], now=0.0)
     for second in range(1, 3600):
@@ -86,11 +84,11 @@ def test_the_time_in_which_it_was_held_is_no_part_of_the_rate() -> None:
     assert progress.eta_seconds == 1.0
 
 
-def test_a_finished_job_has_nothing_left() -> None:
+def test_a_finished_job_has_nothing_left():
     progress = ProgressMeter().measure(10, [SliceCheckpoint(0, 1, published=9, failed=1, done=True)], now=1.0)
     assert progress.eta_seconds == 0.0
 
 
-def test_figures_survive_json() -> None:
+def test_figures_survive_json():
     progress = Progress(selected=1, published=1, rate_messages_per_second=2.5)
     assert Progress.from_json(progress.to_json()) == progress

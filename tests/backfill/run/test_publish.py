@@ -4,7 +4,6 @@ import threading
 import time
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +18,6 @@ from backfill.run.publish import publish_chains, publish_piece, unconfirmed_boun
 from backfill.run.selection import SELECTION_SCHEMA, Selection, SelectionSlice, write_selection
 from backfill.run.tagging import Target
 from backfill.run.work import Piece, link_pieces, plan_work
-from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from jobs.folder import Control, Order
 
@@ -28,7 +26,7 @@ TARGET = Target("bf_1", "projects/shop/topics/replay", None, "token")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> BackfillFolder:
+def folder(tmp_path):
     folder = BackfillFolder(tmp_path / "bf_1")
     folder.write_specification({})
     CheckpointFolder(folder.progress).create()
@@ -37,7 +35,7 @@ def folder(tmp_path: Path) -> BackfillFolder:
 
 
 @pytest.fixture
-def publisher(pubsub: PubSub, receive: Any) -> Publisher:
+def publisher(pubsub, receive):
     return Publisher(pubsub.channel, pubsub.topic_path("replay"), in_flight=2)
 
 
@@ -83,7 +81,7 @@ def test_every_row_goes_out_tagged_with_its_own_attributes(folder, publisher, re
     assert CheckpointFolder(folder.progress).read(0) == end
 
 
-def test_what_goes_out_after_a_pause_is_what_the_running_slices_have_under_way() -> None:
+def test_what_goes_out_after_a_pause_is_what_the_running_slices_have_under_way():
     assert [unconfirmed_bound(slices) for slices in (0, 1, 2)] == [0, 4000, 8000]
 
 
@@ -94,7 +92,7 @@ def test_a_task_told_to_stop_sends_nothing_more_and_another_goes_on_without_repe
     (part,) = selection_of(folder, rows(9500)).slices
     write = CheckpointFolder.write
 
-    def stop_at_3000(self: CheckpointFolder, checkpoint: SliceCheckpoint) -> None:
+    def stop_at_3000(self, checkpoint):
         write(self, checkpoint)
         if checkpoint.offset == 3000:
             folder.write_control(control)
@@ -115,7 +113,7 @@ def test_after_a_crash_no_row_is_missing_and_what_is_repeated_is_bounded(
     (part,) = selection_of(folder, rows(9500)).slices
     write = CheckpointFolder.write
 
-    def crash_at_3000(self: CheckpointFolder, checkpoint: SliceCheckpoint) -> None:
+    def crash_at_3000(self, checkpoint):
         if checkpoint.offset == 3000:
             raise KeyboardInterrupt
         write(self, checkpoint)
@@ -205,7 +203,7 @@ def test_a_piece_sends_no_further_than_its_driver_lets_it(folder, publisher, rec
     (part,) = selection_of(folder, rows(3000, attributes=pa.array(attributes, ATTRIBUTES))).slices
     write_pace(folder, 1, Pace(beat=1, go=True, until={0: 612}))
 
-    def order_once_it_waits() -> None:
+    def order_once_it_waits():
         deadline = time.monotonic() + 20
         checkpoints = CheckpointFolder(folder.progress)
         while (checkpoints.read(0) or SliceCheckpoint(0, 1)).offset < 612 and time.monotonic() < deadline:

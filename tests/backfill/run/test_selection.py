@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,13 @@ from backfill.run import selection as module
 from backfill.run.selection import SELECTION_SCHEMA, read_selection, read_slice, write_selection
 from model.errors import CheckpointCorruptError, QueryError, SelectionTooLargeError, StorageFullError
 
-Rows = Callable[..., pa.RecordBatch]
-
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
     selection = read_selection(folder)
     return [row for part in selection.slices for row in read_slice(folder, part).to_pylist()]
 
 
-def test_rows_are_numbered_in_the_order_they_come(tmp_path: Path, rows: Rows) -> None:
+def test_rows_are_numbered_in_the_order_they_come(tmp_path, rows):
     folder = tmp_path / "selection"
     made = write_selection([rows(30_000), rows(0), rows(25_000)], folder)
     found = rows_of(folder)
@@ -62,7 +59,7 @@ def test_by_key_a_slice_ends_where_a_key_does_unless_the_key_is_larger(tmp_path,
     assert read_selection(tmp_path / "selection") == made
 
 
-def test_a_selection_that_is_too_large_is_not_made(tmp_path: Path, rows: Rows) -> None:
+def test_a_selection_that_is_too_large_is_not_made(tmp_path, rows):
     assert write_selection([rows(10)], tmp_path / "fits", max_rows=10).rows == 10
     with pytest.raises(SelectionTooLargeError, match="more than 10 rows") as caught:
         write_selection([rows(6), rows(5)], tmp_path / "large", max_rows=10)
@@ -70,7 +67,7 @@ def test_a_selection_that_is_too_large_is_not_made(tmp_path: Path, rows: Rows) -
     assert read_selection(tmp_path / "large") is None
 
 
-def test_columns_that_the_query_does_not_give_are_null(tmp_path: Path, rows: Rows) -> None:
+def test_columns_that_the_query_does_not_give_are_null(tmp_path, rows):
     least = rows(3).select(["data", "attributes", "message_id"])
     made = write_selection([least], tmp_path / "selection")
     assert {(r["topic"], r["publish_time"], r["ordering_key"]) for r in rows_of(tmp_path / "selection")} == {
@@ -79,7 +76,7 @@ def test_columns_that_the_query_does_not_give_are_null(tmp_path: Path, rows: Row
     assert (made.rows_by_topic, made.first_publish_time) == ({}, None)
 
 
-def test_the_case_of_a_column_does_not_matter_and_others_are_left_out(tmp_path: Path, rows: Rows) -> None:
+def test_the_case_of_a_column_does_not_matter_and_others_are_left_out(tmp_path, rows):
     named = rows(1, extra=[1]).rename_columns(
         ["DATA", "Attributes", "Message_Id", "publish_time", "topic", "ordering_key", "extra"]
     )
@@ -89,16 +86,16 @@ def test_the_case_of_a_column_does_not_matter_and_others_are_left_out(tmp_path: 
     assert (row["data"], row["message_id"]) == (b"data 0", "m0")
 
 
-def test_a_column_of_another_type_is_an_error(tmp_path: Path, rows: Rows) -> None:
+def test_a_column_of_another_type_is_an_error(tmp_path, rows):
     wrong = rows(1, publish_time=pa.array([[1]]))
     with pytest.raises(QueryError, match="publish_time"):
         write_selection([wrong], tmp_path / "selection")
 
 
-def test_a_selection_is_there_whole_or_not_at_all(tmp_path: Path, rows: Rows) -> None:
+def test_a_selection_is_there_whole_or_not_at_all(tmp_path, rows):
     folder = tmp_path / "selection"
 
-    def broken() -> Any:
+    def broken():
         yield rows(30_000)
         raise QueryError("in the middle")
 
@@ -109,13 +106,13 @@ def test_a_selection_is_there_whole_or_not_at_all(tmp_path: Path, rows: Rows) ->
     assert len(rows_of(folder)) == 2
 
 
-def test_a_query_without_rows_is_an_empty_selection(tmp_path: Path) -> None:
+def test_a_query_without_rows_is_an_empty_selection(tmp_path):
     made = write_selection([], tmp_path / "selection")
     assert (made.rows, made.slices) == (0, ())
     assert read_selection(tmp_path / "selection") == made
 
 
-def test_a_damaged_selection_is_named(tmp_path: Path, rows: Rows) -> None:
+def test_a_damaged_selection_is_named(tmp_path, rows):
     folder = tmp_path / "selection"
     made = write_selection([rows(2)], folder)
     (folder / made.slices[0].file).write_bytes(b"PAR1")
@@ -140,7 +137,7 @@ def test_more_than_the_deployment_allows_leaves_no_selection(tmp_path, rows, bou
     assert write_selection([rows(10)], tmp_path / "selection", bounds=bounds).rows == 10
 
 
-def test_a_selection_stops_before_the_disk_has_too_little_room(tmp_path: Path, rows: Rows) -> None:
+def test_a_selection_stops_before_the_disk_has_too_little_room(tmp_path, rows):
     bounds = SelectionBounds(min_free_bytes=10**15)
     with pytest.raises(StorageFullError, match="REFEED_MIN_FREE_DISK_BYTES"):
         write_selection([rows(10)], tmp_path / "selection", bounds=bounds)

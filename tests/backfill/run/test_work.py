@@ -1,6 +1,3 @@
-from collections.abc import Callable
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 
@@ -13,19 +10,18 @@ from backfill.run.work import Piece, link_pieces, plan_work
 from jobs.folder import Outcome
 from model.job import JobState
 
-Rows = Callable[..., pa.RecordBatch]
 DONE = {n: SliceCheckpoint(n, 1, offset=10, published=10, done=True) for n in range(4)}
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> BackfillFolder:
+def folder(tmp_path):
     folder = BackfillFolder(tmp_path / "bf_1")
     folder.path.mkdir()
     return folder
 
 
 @pytest.fixture
-def selection(folder: BackfillFolder, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> Selection:
+def selection(folder, rows, monkeypatch):
     """Four slices of ten rows; key b is in slices 1, 2 and 3."""
     monkeypatch.setattr("backfill.run.selection._SLICE_ROWS", 10)
     keys = pa.array(["a"] * 10 + ["b"] * 30)
@@ -43,7 +39,7 @@ def rows_of(folder: BackfillFolder, pieces: list[Piece]) -> list[tuple[str, list
     return [(piece.kind, piece.read(folder).column("refeed_row").to_pylist()) for piece in pieces]
 
 
-def test_a_retry_sends_dead_letters_again_and_what_is_left(folder: BackfillFolder, selection: Selection) -> None:
+def test_a_retry_sends_dead_letters_again_and_what_is_left(folder, selection):
     fail(folder, selection, 3, 8)
     reached = {0: DONE[0], 1: SliceCheckpoint(1, 1, offset=2)}
     pieces = plan_work(folder, selection, RunOptions(), reached, 2)

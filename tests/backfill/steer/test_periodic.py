@@ -1,10 +1,7 @@
 """What is done for backfills that have ended."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +9,7 @@ from backfill.steer.kind import BACKFILL
 from backfill.steer.periodic import backfill_tasks, verify_again_seconds
 from jobs.folder import JobFolder
 from jobs.periodic import PeriodicTasks
-from jobs.store import Job, JobStore, StoredPlan
+from jobs.store import JobStore, StoredPlan
 from jobs.supervisor import JobSupervisor
 from model.job import JobState, new_job_id
 from tests.reaching import ending
@@ -20,10 +17,10 @@ from tests.waiting import wait_until
 
 
 @pytest.fixture
-def tasks(store: JobStore) -> Iterator[Callable[..., PeriodicTasks]]:
-    made: list[PeriodicTasks] = []
+def tasks(store):
+    made = []
 
-    def open_tasks(verify: Callable[[Job], dict[str, Any]]) -> PeriodicTasks:
+    def open_tasks(verify):
         made.append(PeriodicTasks(backfill_tasks(store, verify)))
         return made[-1]
 
@@ -40,11 +37,11 @@ def ended(store: JobStore) -> str:
     return store.move(job_id, JobState.SUCCEEDED, actor="refeed").id
 
 
-def test_an_ended_job_is_verified(store: JobStore, tasks: Any) -> None:
+def test_an_ended_job_is_verified(store, tasks):
     job_id = ended(store)
     its_tasks = tasks(lambda job: {"state": "unknown", "published": job.epoch})
 
-    def is_verified() -> bool:
+    def is_verified():
         its_tasks.tick()
         return store.get(job_id).findings == {"state": "unknown", "published": 1}
 
@@ -56,14 +53,14 @@ def test_a_verification_that_fails_holds_nothing_else_up(store, tasks, monkeypat
     monkeypatch.setattr("backfill.steer.periodic._VERIFY_TICK_SECONDS", 0.0)
     broken, whole = ended(store), ended(store)
 
-    def verify(job: Job) -> dict[str, Any]:
+    def verify(job):
         if job.id == broken:
             raise ValueError("no such table")
         return {"state": "unknown"}
 
     its_tasks = tasks(verify)
 
-    def is_verified() -> bool:
+    def is_verified():
         its_tasks.tick()
         return store.get(whole).findings is not None
 
@@ -71,11 +68,11 @@ def test_a_verification_that_fails_holds_nothing_else_up(store, tasks, monkeypat
     assert store.get(broken).findings is None
 
 
-def test_a_verdict_that_may_get_better_is_asked_for_again_and_one_that_can_t_is_not(store: JobStore) -> None:
+def test_a_verdict_that_may_get_better_is_asked_for_again_and_one_that_can_t_is_not(store):
     now = datetime.now(UTC)
     job = replace(store.get(ended(store)), finished_at=now - timedelta(hours=1))
 
-    def again(**verification: Any) -> float | None:
+    def again(**verification):
         return verify_again_seconds(job, verification)
 
     assert again(state="unknown", landed=None) is None
@@ -88,7 +85,7 @@ def test_a_verdict_that_may_get_better_is_asked_for_again_and_one_that_can_t_is_
     assert verify_again_seconds(old, {"state": "incomplete", "landed": 4}) is None
 
 
-def test_old_folders_and_plans_go(store: JobStore, launcher: Any, tmp_path: Path) -> None:
+def test_old_folders_and_plans_go(store, launcher, tmp_path):
     job_id = ended(store)
     JobFolder(tmp_path / "backfills" / job_id).write_specification({})
     (tmp_path / "backfills" / ".removed-bf_old").mkdir()
@@ -98,7 +95,7 @@ def test_old_folders_and_plans_go(store: JobStore, launcher: Any, tmp_path: Path
     folders = BACKFILL.open_folders(tmp_path)
     made = JobSupervisor(BACKFILL, store, launcher, folders, max_running=1, tasks=backfill_tasks(store))
 
-    def is_clean() -> bool:
+    def is_clean():
         made.tick()
         return (
             store.find_short_lived(StoredPlan, "pl_old") is None

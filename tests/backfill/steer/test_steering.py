@@ -1,33 +1,31 @@
 """Several hands on one job at the same moment: the last word counts, and none is lost."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backfill.steer.steering import Steering
 from jobs.folder import Control, JobFolder, Order, Outcome
-from jobs.store import Job, JobStore
 from model.errors import JobChangedError, JobStateError
 from model.job import JobState, new_job_id
 from model.process import Process
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> JobFolder:
+def folder(tmp_path):
     folder = JobFolder(tmp_path / "job")
     folder.write_specification({})
     return folder
 
 
 @pytest.fixture
-def steering(store: JobStore, folder: JobFolder) -> Steering:
+def steering(store, folder):
     return Steering(store, lambda _id: folder, max_running=1)
 
 
 @pytest.fixture
-def running(store: JobStore) -> Job:
+def running(store):
     job = store.insert(
         new_job_id("bf"), "backfill", {}, actor="ann", options={"rate_limit_messages_per_second": 5.0}
     )
@@ -62,7 +60,7 @@ def test_a_new_rate_is_not_lost_by_a_pause_at_the_same_moment(store, folder, ste
     assert folder.read_control() == Control(1, Order.PAUSE, 9.0)
 
 
-def test_what_has_never_begun_is_told_nothing(store: JobStore, folder: JobFolder, steering: Steering) -> None:
+def test_what_has_never_begun_is_told_nothing(store, folder, steering):
     job = store.insert(new_job_id("bf"), "backfill", {}, actor="ann", state=JobState.PAUSED)
     steering.steer(job)
     steering.steer(store.move(job.id, JobState.PENDING, actor="ann"))
@@ -78,7 +76,7 @@ def test_what_is_to_end_is_told_to_stop(store, folder, steering, running, state)
 def test_a_driver_that_leaves_at_the_moment_of_a_resume_is_replaced(store, folder, steering, running, monkeypatch):
     paused = store.move(running.id, JobState.PAUSED, actor="ann")
 
-    def leave() -> None:
+    def leave():
         folder.write_outcome(Outcome(1, JobState.PAUSED))
         store.forget_driver(running.id, actor="refeed", why="long pause", expected_epoch=1)
 

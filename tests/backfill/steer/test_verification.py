@@ -1,13 +1,10 @@
 """Verdicts by counting, with a staging table in memory."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from backfill.run.folder import BackfillFolder
@@ -35,7 +32,7 @@ def job(state: JobState = JobState.SUCCEEDED) -> Job:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, rows: Callable[..., pa.RecordBatch]) -> BackfillFolder:
+def folder(tmp_path, rows):
     """60,000 rows in three slices, of which all but 2 dead letters are published."""
     folder = BackfillFolder(tmp_path / JOB_ID)
     selection = write_selection([rows(60_000)], folder.selection)
@@ -64,19 +61,19 @@ def publish_all(folder: BackfillFolder) -> None:
     CheckpointFolder(folder.progress).write(SliceCheckpoint(0, 2, offset=1, published=25_000, done=True))
 
 
-def test_one_that_has_not_ended_is_pending(folder: BackfillFolder) -> None:
+def test_one_that_has_not_ended_is_pending(folder):
     for state in (JobState.PENDING, JobState.RUNNING, JobState.PAUSED, JobState.CANCELLING):
         found = verifier(folder, MemoryStaging()).verify(job(state))
         assert (found["state"], found["selected"], found["published"]) == ("pending", 60_000, 59_998)
         assert (found["landed"], found["merged"], found["missing"]) == (None, None, None)
 
 
-def test_one_that_never_selected_is_incomplete(tmp_path: Path) -> None:
+def test_one_that_never_selected_is_incomplete(tmp_path):
     found = verifier(BackfillFolder(tmp_path), None).verify(job(JobState.FAILED))
     assert (found["state"], found["selected"], found["published"]) == ("incomplete", None, 0)
 
 
-def test_without_a_staging_table_the_rest_is_unknown_when_all_is_published(folder: BackfillFolder) -> None:
+def test_without_a_staging_table_the_rest_is_unknown_when_all_is_published(folder):
     assert verifier(folder, None).verify(job(JobState.FAILED))["state"] == "incomplete"
     publish_all(folder)
     assert verifier(folder, None).verify(job()) == {
@@ -103,14 +100,14 @@ def test_it_is_complete_when_every_row_has_landed_however_often_and_in_whatever_
     }
 
 
-def test_rows_that_no_selection_has_prove_nothing(folder: BackfillFolder) -> None:
+def test_rows_that_no_selection_has_prove_nothing(folder):
     publish_all(folder)
     staging = staged(np.arange(1, 60_000), [-1, 60_000, 2**40])
     found = verifier(folder, staging).verify(job())
     assert (found["state"], found["landed"], found["missing"]) == ("incomplete", 59_999, 1)
 
 
-def test_missing_messages_are_told_by_row_page_by_page(folder: BackfillFolder) -> None:
+def test_missing_messages_are_told_by_row_page_by_page(folder):
     gone = [0, 24_999, 25_000, 59_999]
     staging = staged(np.delete(np.arange(60_000), gone))
     checked = verifier(folder, staging)
@@ -123,20 +120,20 @@ def test_missing_messages_are_told_by_row_page_by_page(folder: BackfillFolder) -
     assert checked.missing_messages(job(), limit=3, after=59_999) == []
 
 
-def test_nobody_knows_what_is_missing_without_a_staging_table(folder: BackfillFolder) -> None:
+def test_nobody_knows_what_is_missing_without_a_staging_table(folder):
     checked = verifier(folder, None)
     for call in (checked.missing_rows, checked.delete_rows, lambda one: checked.missing_messages(one, limit=1)):
         with pytest.raises(StagingUnknownError, match="replay"):
             call(job())
 
 
-def test_nothing_is_missing_of_what_was_never_selected(tmp_path: Path) -> None:
+def test_nothing_is_missing_of_what_was_never_selected(tmp_path):
     checked = verifier(BackfillFolder(tmp_path), MemoryStaging())
     assert checked.missing_rows(job()) == []
     assert checked.missing_messages(job(), limit=1) == []
 
 
-def test_one_whose_files_were_removed_is_judged_by_its_figures(tmp_path: Path) -> None:
+def test_one_whose_files_were_removed_is_judged_by_its_figures(tmp_path):
     done = replace(job(), progress=Progress(selected=3, published=3).to_json())
     gone = BackfillFolder(tmp_path / "removed")
     found = verifier(gone, staged([0, 1, 2])).verify(done)
@@ -144,7 +141,7 @@ def test_one_whose_files_were_removed_is_judged_by_its_figures(tmp_path: Path) -
     assert verifier(gone, None).verify(done)["state"] == "unknown"
 
 
-def test_rows_are_deleted_as_long_as_none_is_merged(folder: BackfillFolder) -> None:
+def test_rows_are_deleted_as_long_as_none_is_merged(folder):
     staging = staged(np.arange(10), merged=1)
     checked = verifier(folder, staging)
     with pytest.raises(AlreadyMergedError):

@@ -1,13 +1,11 @@
 """How jobs come to have a driver, and how those that wait get their turn."""
 
 import threading
-from typing import Any
 
 from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, SliceCheckpoint
 from backfill.steer.kind import BACKFILL
 from jobs.folder import Control, Order, Outcome
-from jobs.store import JobStore
 from model.errors import LaunchError
 from model.job import JobState, new_job_id
 
@@ -50,7 +48,7 @@ def test_only_so_many_run_and_the_oldest_waits_least(store, supervisor, create, 
     assert store.get(jobs[0]).state is JobState.SUCCEEDED
 
 
-def test_a_job_whose_files_were_removed_fails_and_says_so(store: JobStore, launcher: Any, reach: Any) -> None:
+def test_a_job_whose_files_were_removed_fails_and_says_so(store, launcher, reach):
     job_id = store.insert(new_job_id("bf"), BACKFILL.name, {}, actor="ann").id
     failed = reach(job_id, JobState.FAILED)
     assert failed.error.code == "selection_gone"
@@ -62,7 +60,7 @@ def test_a_job_that_waits_for_spark_stays_pending_when_the_service_ends(
 ):
     is_starting, is_over = threading.Event(), threading.Event()
 
-    def prepare() -> None:
+    def prepare():
         is_starting.set()
         assert is_over.wait(20)
         raise LaunchError("Spark was stopped while it started.")

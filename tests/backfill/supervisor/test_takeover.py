@@ -2,14 +2,12 @@
 
 import signal
 from dataclasses import replace
-from typing import Any
 
 from backfill.steer.kind import BACKFILL
 from jobs.folder import Control, Order
 from jobs.lease_owner import LeaseOwner
 from jobs.supervisor import JobSupervisor
 from model.job import JobState
-from model.process import Process
 from tests.waiting import wait_until
 
 
@@ -69,7 +67,7 @@ def test_a_launch_that_was_overtaken_leaves_no_driver_behind(store, supervisor, 
     job_id = create()
     launch = launcher.launch
 
-    def launch_late(what: Any) -> Process:
+    def launch_late(what):
         store.release(job_id, store.get(job_id).lease_owner)
         store.claim(BACKFILL.name, "another", limit=9, lease_seconds=600)
         epoch = store.begin_attempt(job_id, owner="another").epoch

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ Run = Callable[..., tuple[JobState, dict[str, Any]]]
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> LakeArchive:
+def archive(tmp_path):
     """An archive of three small files of one day."""
     for _ in range(3):
         fill_archive(tmp_path, {"orders": 2})
@@ -31,14 +30,14 @@ def archive(tmp_path: Path) -> LakeArchive:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(tmp_path, monkeypatch):
     """Return what runs the next attempt of one job, and gives its end and its findings."""
     monkeypatch.setattr("backup.compaction.job._RETRY_SECONDS", 0.0)
     warehouse = open_warehouse(read_settings({"REFEED_HOME": str(tmp_path)})).to_json()
     folder = JobFolder(tmp_path / "cp_1")
     epochs = iter(range(1, 10))
 
-    def run(*tables: str) -> tuple[JobState, dict[str, Any]]:
+    def run(*tables):
         epoch = next(epochs)
         folder.write_specification({"id": "cp_1", "tables": list(tables or ["archive"]), "warehouse": warehouse})
         folder.write_control(Control(epoch, Order.RUN))
@@ -62,7 +61,7 @@ def test_the_driver_runs_as_the_process_that_a_launcher_starts(archive, run, tmp
     assert len(archive.another().data_files()) == 1
 
 
-def test_small_files_of_the_archive_become_one_and_no_row_changes(archive: LakeArchive, run: Run) -> None:
+def test_small_files_of_the_archive_become_one_and_no_row_changes(archive, run):
     before = sum(file.rows or 0 for file in archive.data_files())
     assert run() == (JobState.SUCCEEDED, {"error": None, "archive": 2})
     after = archive.another().data_files()
@@ -77,7 +76,7 @@ def test_an_attempt_after_a_death_leaves_alone_what_was_noted_and_does_the_rest(
     assert run() == (JobState.SUCCEEDED, {"error": None, "archive": 1}), "a commit without its note is no fault"
 
 
-def test_a_table_that_is_not_there_fails_with_its_name_after_the_others(archive: LakeArchive, run: Run) -> None:
+def test_a_table_that_is_not_there_fails_with_its_name_after_the_others(archive, run):
     state, found = run("staging.orders", "archive", "staging.returns")
     assert (state, found["archive"], found["error"]["code"]) == (JobState.FAILED, 2, "table_not_found")
     assert "staging.orders" in found["error"]["message"]
@@ -88,7 +87,7 @@ def test_a_stream_s_own_compaction_in_between_is_tried_again(archive, run, monke
     real = LakeArchive.compact
     faults = [WarehouseError("Another took one of the files away.")] * 4
 
-    def compact(self: LakeArchive, **given: Any) -> int:
+    def compact(self, **given):
         if faults:
             raise faults.pop()
         return real(self, **given)

@@ -1,9 +1,7 @@
 """Compactions as jobs: created once for a key, launched again when a driver dies, and refused without a lake."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -52,14 +50,14 @@ class Yard:
 
 
 @pytest.fixture
-def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
+def yard(tmp_path, monkeypatch):
     monkeypatch.setattr("jobs.supervisor._RESTART_WAITS_SECONDS", (0.0, 0.0, 0.0))
     made = Yard(read_settings({"REFEED_HOME": str(tmp_path)}))
     yield made
     made.close()
 
 
-def test_one_key_makes_one_compaction_of_the_tables_that_were_asked_for(yard: Yard) -> None:
+def test_one_key_makes_one_compaction_of_the_tables_that_were_asked_for(yard):
     made = yard.service.create(["archive"], principal=ANN, idempotency_key="nightly-1")
     assert yard.service.create(["archive"], principal=ANN, idempotency_key="nightly-1").id == made.id
     assert (made.state, made.tables, made.created_by) == (JobState.PENDING, ["archive"], "ann")
@@ -71,7 +69,7 @@ def test_one_key_makes_one_compaction_of_the_tables_that_were_asked_for(yard: Ya
             yard.service.create(["archive"], principal=Principal("bob", frozenset(scopes)))
 
 
-def test_a_driver_that_dies_is_replaced_and_the_job_ends_with_its_figures(yard: Yard) -> None:
+def test_a_driver_that_dies_is_replaced_and_the_job_ends_with_its_figures(yard):
     made = yard.service.create(["archive"], principal=ANN)
     yard.reach(made.id, JobState.RUNNING)
     (launch,) = yard.launcher.launched
@@ -91,7 +89,7 @@ def test_a_driver_that_dies_is_replaced_and_the_job_ends_with_its_figures(yard: 
         yard.service.cancel(made.id, principal=ANN)
 
 
-def test_bigquery_compacts_by_itself_so_that_a_compaction_is_refused(yard: Yard, tmp_path: Path) -> None:
+def test_bigquery_compacts_by_itself_so_that_a_compaction_is_refused(yard, tmp_path):
     settings = replace(read_settings({"REFEED_HOME": str(tmp_path)}), warehouse="bigquery")
     service = CompactionService(
         settings, warehouse=open_warehouse(settings), store=yard.store, launcher=yard.launcher

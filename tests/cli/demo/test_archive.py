@@ -1,5 +1,4 @@
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -8,12 +7,11 @@ from cli.demo.archive import ArchiveReader
 from cli.demo.verdict import ArchivedMessage
 from model.archive import Attempt
 from model.settings import read_settings
-from tests.standin.fixture import StandIn
 from warehouse.open import open_warehouse
 
 
 @pytest.mark.parametrize("warehouse", ["lake", "bigquery"])
-def test_it_reads_what_lies_in_the_archive(tmp_path: Path, shared_standin: StandIn, warehouse: str) -> None:
+def test_it_reads_what_lies_in_the_archive(tmp_path, shared_standin, warehouse):
     settings = read_settings(
         {
             **shared_standin.environment,

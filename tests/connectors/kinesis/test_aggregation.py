@@ -1,5 +1,4 @@
 import hashlib
-from collections.abc import Callable
 
 import pytest
 
@@ -17,11 +16,11 @@ def packed(message: bytes) -> bytes:
     return MAGIC + message + hashlib.md5(message).digest()
 
 
-def test_what_amazon_s_own_aggregator_packs_comes_out_byte_for_byte() -> None:
+def test_what_amazon_s_own_aggregator_packs_comes_out_byte_for_byte():
     assert split_aggregate(AMAZON_S) == RECORDS
 
 
-def test_tags_and_fields_of_a_later_format_are_passed_over() -> None:
+def test_tags_and_fields_of_a_later_format_are_passed_over():
     message = AGGREGATED_RECORD(partition_key_table=[b"k"])
     record = message.records.add(partition_key_index=0, data=b"x")
     record.tags.add(key=b"a", value=b"b")
@@ -47,9 +46,9 @@ def test_tags_and_fields_of_a_later_format_are_passed_over() -> None:
         lambda _: b'{"id": 1}',
     ],
 )
-def test_anything_else_is_a_record_of_its_own(spoil: Callable[[bytes], bytes]) -> None:
+def test_anything_else_is_a_record_of_its_own(spoil):
     assert split_aggregate(spoil(AMAZON_S)) is None
 
 
-def test_an_aggregate_of_nothing_has_no_records() -> None:
+def test_an_aggregate_of_nothing_has_no_records():
     assert split_aggregate(packed(b"")) == []

@@ -1,7 +1,6 @@
 """The client against kinesalite, behind a proxy that throttles and lets iterators expire."""
 
 import secrets
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
@@ -18,13 +17,13 @@ FIRST = "shardId-000000000000"
 
 
 @pytest.fixture(scope="module")
-def kinesis() -> Iterator[Kinesis]:
+def kinesis():
     with Kinesis() as running:
         yield running
 
 
 @pytest.fixture
-def stream(kinesis: Kinesis, monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisStream]:
+def stream(kinesis, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", kinesis.endpoint)
     name = kinesis.create(f"orders-{secrets.token_hex(4)}")
     with closing(KinesisStream(name, region="us-east-1", key=KEY)) as opened:
@@ -58,7 +57,7 @@ def test_an_iterator_that_expires_is_replaced_and_no_record_is_lost_or_read_twic
     sent = [("k", b"%d" % number) for number in range(30)]
     kinesis.put(stream.name, sent)
     reader = ShardReader(stream, FIRST, ShardStart())
-    found: list[bytes] = []
+    found = []
     # The first read too, which has no record to go on after.
     for _ in range(3):
         kinesis.fail("GetRecords", "ExpiredIteratorException")
@@ -91,7 +90,7 @@ def test_a_failed_read_is_an_error_of_ours_and_the_next_one_goes_on(kinesis, str
     assert [record.data for record in reader.read().records] == [b"1"]
 
 
-def test_shards_name_their_parents_after_a_split_and_a_merge(kinesis: Kinesis, stream: KinesisStream) -> None:
+def test_shards_name_their_parents_after_a_split_and_a_merge(kinesis, stream):
     kinesis.put(stream.name, [("k", b"1")])
     kinesis.split(stream.name)
     kinesis.merge(stream.name)
@@ -104,14 +103,14 @@ def test_shards_name_their_parents_after_a_split_and_a_merge(kinesis: Kinesis, s
     assert reader.read().is_end
 
 
-def test_a_stream_that_is_not_there_is_said_so(kinesis: Kinesis, stream: KinesisStream) -> None:
+def test_a_stream_that_is_not_there_is_said_so(kinesis, stream):
     with closing(KinesisStream("not-there", region="us-east-1", key=KEY)) as other:
         for call in (other.list_shards, ShardReader(other, FIRST, ShardStart()).read):
             with pytest.raises(KinesisStreamNotFoundError):
                 call()
 
 
-def test_a_kinesis_that_does_not_listen_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kinesis_that_does_not_listen_is_away(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", "http://127.0.0.1:1")
     with (
         closing(KinesisStream("orders", region="us-east-1", key=KEY)) as stream,
@@ -120,5 +119,5 @@ def test_a_kinesis_that_does_not_listen_is_away(monkeypatch: pytest.MonkeyPatch)
         stream.list_shards()
 
 
-def test_a_key_is_in_no_text() -> None:
+def test_a_key_is_in_no_text():
     assert "secret" not in repr(AwsKey("AKIATEST", "s3cret-of-aws")).replace("secret=", "")

@@ -1,27 +1,24 @@
 """A lake in a bucket, to which all clients go by a proxy, and query processes."""
 
-from pathlib import Path
-
 import pytest
 
 from connectors.lake.archive import LakeArchive
 from connectors.lake.query import QueryLimits
 from tests.connectors.lake.bucket_archive import append
-from tests.worlds.bucket import Proxy
 
 
 @pytest.fixture
-def proxy(bucket_proxy: Proxy) -> Proxy:
+def proxy(bucket_proxy):
     return bucket_proxy
 
 
 @pytest.fixture
-def uri(bucket_lake: str, bucket_proxy: Proxy) -> str:
+def uri(bucket_lake, bucket_proxy):
     return bucket_lake
 
 
 @pytest.fixture
-def archive(uri, proxy) -> LakeArchive:
+def archive(uri, proxy):
     found = LakeArchive(uri, "backup.messages")
     found.create()
     append(found, 1, found.take_lease("l"))
@@ -30,5 +27,5 @@ def archive(uri, proxy) -> LakeArchive:
 
 
 @pytest.fixture
-def limits(tmp_path: Path) -> QueryLimits:
+def limits(tmp_path):
     return QueryLimits("200MB", tmp_path / "spill", seconds=60)

@@ -1,7 +1,6 @@
 """A lake in a bucket of Amazon S3 or Cloud Storage: few requests, and answers that are lost, late or refusals."""
 
 import time
-from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime
 
@@ -12,7 +11,7 @@ import pytest
 from connectors.lake.entities import write_partition
 from connectors.lake.key_index import KeyDays, KeyIndex
 from connectors.lake.merged_files import MergedFileLists
-from connectors.lake.objects import Objects, check_conditions, open_objects
+from connectors.lake.objects import check_conditions, open_objects
 from connectors.lake.row_tables import LakeRowTables
 from connectors.object_store.bucket import Bucket
 from model.archive import Attempt
@@ -34,7 +33,7 @@ ROW = pa.record_batch({"id": [1], "ingest_time": pa.array([datetime.now(UTC)], p
 
 
 @pytest.fixture(params=["disk", *SCHEMES])
-def objects(request, tmp_path) -> Iterator[Objects]:
+def objects(request, tmp_path):
     is_disk = request.param == "disk"
     with nullcontext(str(tmp_path)) if is_disk else bucket_lake_of(request.param, request) as uri:
         yield open_objects(f"{uri}/folder")
@@ -98,7 +97,7 @@ def test_an_object_of_any_size_is_there_when_the_block_has_ended(objects):
 
 
 def test_an_object_whose_block_raises_is_not_there(objects):
-    def write() -> None:
+    def write():
         with objects.writing("f.parquet") as made:
             made.stream.write(b"one")
             raise KeyError

@@ -4,7 +4,6 @@ import random
 import re
 from contextlib import closing
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +25,7 @@ SUM = "SELECT count(*) AS n, sum(octet_length(data)) AS bytes, max(message_id) A
 
 
 @pytest.fixture
-def limits(tmp_path: Path) -> QueryLimits:
+def limits(tmp_path):
     return QueryLimits("500MB", tmp_path / "spill", seconds=60)
 
 

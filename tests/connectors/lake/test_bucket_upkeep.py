@@ -6,14 +6,12 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from connectors.lake.archive import LakeArchive
 from connectors.lake.object_reads import TAIL_BYTES
 from connectors.lake.row_tables import LakeRowTables
 from model.archive import Attempt
 from model.schema import Field, RowSchema
 from model.window import Window
 from tests.connectors.lake.bucket_archive import append, ids
-from tests.worlds.bucket import Proxy
 from tests.worlds.tables import pulled
 
 ROW = pa.record_batch({"id": [1], "ingest_time": pa.array([datetime.now(UTC)], pa.timestamp("us", "UTC"))})
@@ -24,20 +22,20 @@ def many_rows(first: int) -> list[bytes]:
 
 
 def test_small_files_are_read_by_a_request_each_and_larger_ones_by_their_ends_and_the_columns_asked_for(
-    archive: LakeArchive, proxy: Proxy
-) -> None:
+    archive, proxy
+):
     """As they are learned from, compacted, and counted."""
     now = datetime.now(UTC)
     for number in range(2, 6):
         append(archive, number)
 
-    def gets() -> list[str]:
+    def gets():
         found = [request.partition("?")[0] for request in proxy.requests if ".parquet" in request]
         proxy.forget()
         assert all(request.startswith(("GET ", "PUT ")) for request in found)
         return [request for request in found if request.startswith("GET ")]
 
-    def small_ones() -> list[str]:
+    def small_ones():
         return sorted(f"GET /{file.path.partition('://')[2]}" for file in archive.another().data_files())
 
     files = small_ones()
@@ -63,7 +61,7 @@ def test_small_files_are_read_by_a_request_each_and_larger_ones_by_their_ends_an
 
 
 @pytest.mark.timeout(60)
-def test_whatever_upkeep_does_with_a_table_of_rows_it_does_in_a_bucket(bucket_lake: str) -> None:
+def test_whatever_upkeep_does_with_a_table_of_rows_it_does_in_a_bucket(bucket_lake):
     """Without a proxy: delta-rs changes the columns."""
     fields = (Field("id", "INT64"), Field("ingest_time", "TIMESTAMP"), Field("_topic", "STRING"))
     tables = LakeRowTables(bucket_lake, "backup.anchor", stream="s", lease="l")
@@ -72,7 +70,7 @@ def test_whatever_upkeep_does_with_a_table_of_rows_it_does_in_a_bucket(bucket_la
     tables.append(table.name, ROW)
     table.evolve(RowSchema(fields))
 
-    def add(number: float) -> None:
+    def add(number):
         topic, moment = pa.array([f"t{number % 2:.0f}"]), ROW.column("ingest_time")
         tables.append(table.name, pa.record_batch({"id": [number], "ingest_time": moment, "_topic": topic}))
 
@@ -80,7 +78,7 @@ def test_whatever_upkeep_does_with_a_table_of_rows_it_does_in_a_bucket(bucket_la
         add(number)
     table.widen(RowSchema((Field("id", "FLOAT64"), *fields[1:])))
 
-    def rows() -> list[tuple[float, str | None]]:
+    def rows():
         found = tables.open(table.name).read_rows(["id", "_topic"])
         return sorted((row["id"], row["_topic"]) for row in found)
 

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 
@@ -14,7 +12,7 @@ def batch(*numbers: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
 
-def test_a_bucket_is_read_without_the_others(tmp_path: Path) -> None:
+def test_a_bucket_is_read_without_the_others(tmp_path):
     # A large batch is compressed, a small one is not.
     written = {"a": [batch(1, 2), batch(3)], "b": [batch(*range(500))], None: [batch(5, 6)]}
     path = tmp_path / "rows.arrow"
@@ -27,7 +25,7 @@ def test_a_bucket_is_read_without_the_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [100, 500])
-def test_a_file_that_is_cut_is_an_error(tmp_path: Path, rows: int) -> None:
+def test_a_file_that_is_cut_is_an_error(tmp_path, rows):
     path = tmp_path / "rows.arrow"
     with BucketWriter[str](path, SCHEMA) as writer:
         writer.write("a", batch(*range(rows)))

@@ -3,7 +3,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ DAYS = (None, date(2026, 3, 1))
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> EntityTable:
+def table(tmp_path):
     """Return a table with a row in each of two partitions."""
     found = EntityTable(str(tmp_path / "lake"), "reporting.orders")
     found.evolve(NARROW)
@@ -46,7 +45,7 @@ def rows(table: EntityTable) -> dict[date | None, list[dict[str, Any]]]:
     return {file.partition: pq.ParquetFile(file.path).read().to_pylist() for file in table.snapshot().files}
 
 
-def test_columns_whose_values_repeat_have_a_dictionary_and_no_others_do(tmp_path: Path) -> None:
+def test_columns_whose_values_repeat_have_a_dictionary_and_no_others_do(tmp_path):
     fields = (
         Field("status", "STRING"),
         Field("price", "NUMERIC"),
@@ -68,7 +67,7 @@ def test_columns_whose_values_repeat_have_a_dictionary_and_no_others_do(tmp_path
     assert len(columns) == len(fields)
 
 
-def test_statistics_are_kept_of_keys_and_of_all_that_is_no_text(tmp_path: Path) -> None:
+def test_statistics_are_kept_of_keys_and_of_all_that_is_no_text(tmp_path):
     fields = (Field("id", "STRING"), Field("note", "STRING"), Field("total", "INT64"), Field("at", "TIMESTAMP"))
     schema = arrow_schema(RowSchema(fields))
     batch = pa.RecordBatch.from_pylist([{"id": "a", "note": "b", "total": 1, "at": 1}], schema)
@@ -79,7 +78,7 @@ def test_statistics_are_kept_of_keys_and_of_all_that_is_no_text(tmp_path: Path) 
 
 
 def test_a_crash_before_the_wider_schema_is_noted_converts_nothing_twice(table, monkeypatch):
-    def crash(*_: Any, **__: Any) -> None:
+    def crash(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -98,7 +97,7 @@ def test_a_crash_before_the_wider_schema_is_noted_converts_nothing_twice(table, 
     assert again.evolve(WIDE).changes == ()
 
 
-def test_a_merge_commits_no_file_that_vacuum_may_have_taken(table: EntityTable) -> None:
+def test_a_merge_commits_no_file_that_vacuum_may_have_taken(table):
     before, schema = table.snapshot(), arrow_schema(NARROW)
     batch = pa.RecordBatch.from_pylist([{"id": 3, "free": None, "tags": []}], schema=schema)
     (file,) = write_partition(table.uri, None, schema, iter([batch]))

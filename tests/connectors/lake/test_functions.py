@@ -1,8 +1,5 @@
 """Functions that the lake's engine lacks; tests/sql/test_answers.py compares their answers with Google's."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import duckdb
 import pytest
 
@@ -10,7 +7,7 @@ from connectors.lake.udfs import register_functions
 
 
 @pytest.fixture(scope="module")
-def connection() -> Iterator[Any]:
+def connection():
     with duckdb.connect(config={"threads": 1}) as connection:
         register_functions(connection)
         yield connection
@@ -19,7 +16,7 @@ def connection() -> Iterator[Any]:
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, "1" * 100_000, '{"a":' * 50_000, "1e999999999", "0x" + "f" * 100_000]
 )
-def test_hostile_texts_end_as_null_or_an_error_of_the_query(connection: Any, text: str) -> None:
+def test_hostile_texts_end_as_null_or_an_error_of_the_query(connection, text):
     for call in (
         "json_value(?, '[]')",
         "json(?)",

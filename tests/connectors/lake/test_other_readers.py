@@ -6,15 +6,12 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from connectors.columns import arrow_schema
-from connectors.lake.archive import LakeArchive
 from connectors.lake.row_tables import LakeRowTables
 from model.schema import Field, RowSchema
 from tests.connectors.lake.bucket_archive import append, ids
@@ -34,24 +31,23 @@ print(json.dumps(frame.sort(frame.columns[0]).to_dicts(), default=show))
 
 
 @pytest.fixture(scope="module")
-def polars() -> Path:
+def polars():
     return install(POLARS)
 
 
 @pytest.fixture
-def read(polars: Path) -> Any:
-    def read(uri: str, *columns: str) -> list[dict[str, Any]]:
+def read(polars):
+    def read(uri, *columns):
         environment = {**os.environ, "PYTHONPATH": str(polars)}
         command = [sys.executable, "-c", SCRIPT, uri, *columns]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
-        found: list[dict[str, Any]] = json.loads(done.stdout)
-        return found
+        return json.loads(done.stdout)
 
     return read
 
 
-def test_the_archive_is_read_by_polars_while_it_is_written_and_after_a_compaction(archive: LakeArchive, uri, read):
+def test_the_archive_is_read_by_polars_while_it_is_written_and_after_a_compaction(archive, uri, read):
     for number in range(2, 6):
         append(archive, number)
     columns = ("message_id", "topic", "data", "attributes")
@@ -62,7 +58,7 @@ def test_the_archive_is_read_by_polars_while_it_is_written_and_after_a_compactio
     assert read(f"{uri}/backup/messages", *columns) == before
 
 
-def test_rows_of_every_type_are_read_by_polars(bucket_lake: str, read) -> None:
+def test_rows_of_every_type_are_read_by_polars(bucket_lake, read):
     types = ("INT64", "FLOAT64", "BOOL", "STRING", "BYTES", "NUMERIC", "TIMESTAMP", "DATE", "JSON")
     fields = tuple(Field(name.lower(), name) for name in types)
     tables = LakeRowTables(bucket_lake, "backup.anchor", stream="s", lease="l")
@@ -88,7 +84,7 @@ def test_rows_of_every_type_are_read_by_polars(bucket_lake: str, read) -> None:
     }
 
 
-def test_who_reads_needs_no_feature_of_delta(archive: LakeArchive, uri) -> None:
+def test_who_reads_needs_no_feature_of_delta(archive, uri):
     """Whoever reads Delta can read a table of reader version 1: https://docs.delta.io/latest/versioning.html."""
     protocol = DeltaTable(f"{uri}/backup/messages").protocol()
     assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)

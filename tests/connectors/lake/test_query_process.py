@@ -35,8 +35,7 @@ UNCOUNTED = "SELECT length(repeat('x', 400000000)) AS length"
 
 def run(processes: QueryProcesses, sql: str, limits: QueryLimits, **parameters: Any) -> list[dict[str, Any]]:
     (table,) = processes.run(EMPTY, [Statement(sql, parameters)], limits)
-    rows: list[dict[str, Any]] = table.to_pylist()
-    return rows
+    return table.to_pylist()
 
 
 def still_answers(processes: QueryProcesses, limits: QueryLimits) -> bool:
@@ -57,7 +56,7 @@ def test_several_statements_share_a_process_and_keep_their_columns(processes, li
     "value",
     ["text", 7, 1.5, True, None, b"\x00\xff", date(2024, 1, 2), datetime(2024, 1, 2, 3, 4, 5, 6, UTC), ["a", "b"]],
 )
-def test_a_parameter_arrives_as_it_is(processes: QueryProcesses, limits: QueryLimits, value: object) -> None:
+def test_a_parameter_arrives_as_it_is(processes, limits, value):
     (row,) = run(processes, "SELECT $p AS p", limits, p=value)
     assert row["p"] == value
 
@@ -69,7 +68,7 @@ def test_memory_that_the_engine_does_not_count_is_bounded_by_the_system(processe
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGSTOP])
-def test_whatever_happens_to_the_process_the_caller_gets_an_error(tmp_path: Path, number: signal.Signals) -> None:
+def test_whatever_happens_to_the_process_the_caller_gets_an_error(tmp_path, number):
     processes = QueryProcesses(keep_spare=True)
     limits = QueryLimits("200MB", tmp_path, seconds=3)
     try:
@@ -86,7 +85,7 @@ def test_whatever_happens_to_the_process_the_caller_gets_an_error(tmp_path: Path
         processes.close()
 
 
-def test_a_spare_that_died_meanwhile_is_replaced(tmp_path: Path) -> None:
+def test_a_spare_that_died_meanwhile_is_replaced(tmp_path):
     processes = QueryProcesses(keep_spare=True)
     try:
         processes.warm()
@@ -98,7 +97,7 @@ def test_a_spare_that_died_meanwhile_is_replaced(tmp_path: Path) -> None:
         processes.close()
 
 
-def test_a_query_that_waits_for_others_stops_without_a_process(limits: QueryLimits) -> None:
+def test_a_query_that_waits_for_others_stops_without_a_process(limits):
     processes, began = QueryProcesses(), time.monotonic()
     with ExitStack() as stack:
         for _ in range(2):
@@ -109,14 +108,14 @@ def test_a_query_that_waits_for_others_stops_without_a_process(limits: QueryLimi
     assert still_answers(processes, limits)
 
 
-def test_leaving_a_query_ends_it(processes: QueryProcesses, limits: QueryLimits) -> None:
+def test_leaving_a_query_ends_it(processes, limits):
     began = time.monotonic()
     with processes.open(EMPTY, Statement("SELECT range AS n FROM range(10000000000)", {}), limits) as batches:
         assert next(batches).column(0)[0].as_py() == 0
     assert time.monotonic() - began < 30
 
 
-def test_a_result_that_is_too_large_is_refused(processes: QueryProcesses, limits: QueryLimits) -> None:
+def test_a_result_that_is_too_large_is_refused(processes, limits):
     endless = Statement("SELECT range AS n FROM range(10000000000)", {})
     with pytest.raises(QueryTooLargeError, match="returns more than"):
         processes.run(EMPTY, [endless], limits, max_bytes=1_000_000)
@@ -147,7 +146,7 @@ def test_a_query_knows_no_secret_of_the_service(processes, limits, monkeypatch, 
     assert "REFEED_SECRET" not in environment
 
 
-def test_a_process_ends_with_the_one_that_asks(tmp_path: Path) -> None:
+def test_a_process_ends_with_the_one_that_asks(tmp_path):
     asker = (
         "import sys, time; from pathlib import Path\n"
         "from connectors.lake.query import *; from connectors.lake.query_process import *\n"
@@ -162,7 +161,7 @@ def test_a_process_ends_with_the_one_that_asks(tmp_path: Path) -> None:
     wait_until(lambda: not _is_running(child), "the query's process ends with the one that asked")
 
 
-def test_a_request_comes_through_the_pipe_whole(tmp_path: Path) -> None:
+def test_a_request_comes_through_the_pipe_whole(tmp_path):
     snapshot = ArchiveSnapshot(
         [DataFile("/lake/a'b.parquet", 5, 2, datetime(2024, 1, 2, tzinfo=UTC))],
         "hour",
@@ -191,19 +190,19 @@ def test_a_request_comes_through_the_pipe_whole(tmp_path: Path) -> None:
         (wire.TAIL, b"x"),
     ],
 )
-def test_bytes_that_are_no_business_of_the_query_are_refused(asked: tuple[bytes, bytes]) -> None:
+def test_bytes_that_are_no_business_of_the_query_are_refused(asked):
     """A query process that asks for any other bytes gets an error."""
     with open_reads(["s3://shop/a.parquet"]) as reads, pytest.raises(QueryError, match="asked for"):
         Answers(["s3://shop/a.parquet"], reads).begin(*asked, io.BytesIO())
 
 
-def test_a_lake_on_a_disk_has_nothing_to_ask_for() -> None:
+def test_a_lake_on_a_disk_has_nothing_to_ask_for():
     with open_reads(["/lake/a.parquet"]) as reads, pytest.raises(QueryError, match="asked for"):
         Answers(["/lake/a.parquet"], reads).begin(wire.TAIL, wire.ASKED.pack(1, 0, 0, 0), io.BytesIO())
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"code": "boom", "message": "x"}', b"\x80\x04."])
-def test_an_answer_that_is_none_is_an_error_and_no_more(body: bytes) -> None:
+def test_an_answer_that_is_none_is_an_error_and_no_more(body):
     assert type(wire.read_error(body)) is QueryError
     with pytest.raises(QueryError):
         wire.read_batches(body)

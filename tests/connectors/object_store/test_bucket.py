@@ -2,18 +2,17 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from connectors.object_store.files import open_bucket_files
 from model.errors import FolderCredentialsError
 from tests.standin.gcs_server import running_gcs
-from tests.worlds.http import Answer, Call, answering
+from tests.worlds.http import Answer, answering
 
 
 @pytest.fixture(autouse=True)
-def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_credentials(monkeypatch, tmp_path):
     for name in ("GOOGLE_SERVICE_ACCOUNT_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -23,9 +22,9 @@ def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_a_federated_account_of_google_s_is_used_as_for_pubsub(monkeypatch, tmp_path):
     """Workload identity federation: a token of another cloud is exchanged for one of Google's."""
-    tokens: list[Call] = []
+    tokens = []
 
-    def exchange(call: Call) -> Answer:
+    def exchange(call):
         tokens.append(call)
         token = {"access_token": "google-token", "token_type": "Bearer", "expires_in": 3600}
         kind = {"issued_token_type": "urn:ietf:params:oauth:token-type:access_token"}
@@ -61,9 +60,9 @@ def test_an_account_that_nobody_can_use_is_an_error_that_says_what_to_do(monkeyp
 
 
 def test_a_machine_without_credentials_of_amazon_s_is_told_where_they_come_from(monkeypatch):
-    asked: list[str] = []
+    asked = []
 
-    def refuse(call: Call) -> Answer:
+    def refuse(call):
         asked.append(call.path)
         return Answer(403)
 

@@ -2,7 +2,6 @@
 
 import builtins
 import re
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,9 +19,7 @@ from connectors.pubsub.backlog import (
     MonitoredBacklogs,
     open_backlog,
 )
-from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
-from local.server import PubSubServer
 from model.errors import MonitoringMissingError, PubSubError, PubSubUnavailableError, SubscriptionNotFoundError
 from model.message import Message
 from tests.worlds.grpc import answering
@@ -30,7 +27,7 @@ from tests.worlds.grpc import answering
 PATH = "projects/shop/subscriptions/slow"
 
 
-def test_the_local_server_tells_how_old_its_oldest_message_is(server: PubSubServer, pubsub: PubSub) -> None:
+def test_the_local_server_tells_how_old_its_oldest_message_is(server, pubsub):
     pubsub.create_topic("live")
     pubsub.create_subscription("slow", "live")
     with closing(LocalBacklog(PATH, server.emulator_host)) as backlog:
@@ -40,7 +37,7 @@ def test_the_local_server_tells_how_old_its_oldest_message_is(server: PubSubServ
         assert 0 <= first <= backlog.read_oldest_unacked_seconds() < 60
 
 
-def test_a_subscription_that_is_not_there_is_named(server: PubSubServer) -> None:
+def test_a_subscription_that_is_not_there_is_named(server):
     with (
         closing(LocalBacklog(PATH, server.emulator_host)) as backlog,
         pytest.raises(SubscriptionNotFoundError, match="slow"),
@@ -96,7 +93,7 @@ class Monitoring:
 
 
 @pytest.fixture
-def monitoring() -> Iterator[Monitoring]:
+def monitoring():
     state = Monitoring()
     methods = {"ListTimeSeries": state.answer}
     with answering({"google.monitoring.v3.MetricService": methods}) as state.target:
@@ -104,7 +101,7 @@ def monitoring() -> Iterator[Monitoring]:
 
 
 @pytest.fixture
-def monitored(monitoring: Monitoring) -> Iterator[MonitoredBacklog]:
+def monitored(monitoring):
     channel = grpc.insecure_channel(monitoring.target)
     client = MetricServiceClient(transport=MetricServiceGrpcTransport(channel=channel))
     backlog = MonitoredBacklog(client, PATH, clock=lambda: 10_000.0)
@@ -112,7 +109,7 @@ def monitored(monitoring: Monitoring) -> Iterator[MonitoredBacklog]:
     backlog.close()
 
 
-def test_google_s_latest_sample_counts(monitoring: Monitoring, monitored: MonitoredBacklog) -> None:
+def test_google_s_latest_sample_counts(monitoring, monitored):
     monitoring.ages = {9_880: 7, 9_940: 31, 9_820: 900}
 
     assert monitored.read_oldest_unacked_seconds() == 31.0
@@ -126,12 +123,12 @@ def test_google_s_latest_sample_counts(monitoring: Monitoring, monitored: Monito
     assert request.interval.end_time.timestamp() - request.interval.start_time.timestamp() == 600
 
 
-def test_a_metric_without_samples_is_a_backlog_without_messages(monitored: MonitoredBacklog) -> None:
+def test_a_metric_without_samples_is_a_backlog_without_messages(monitored):
     assert monitored.read_oldest_unacked_seconds() == 0.0
 
 
 @pytest.fixture
-def backlogs(monitoring: Monitoring) -> Iterator[MonitoredBacklogs]:
+def backlogs(monitoring):
     channel = grpc.insecure_channel(monitoring.target)
     client = MetricServiceClient(transport=MetricServiceGrpcTransport(channel=channel))
     backlogs = MonitoredBacklogs(client, "shop", clock=lambda: 10_000.0)
@@ -195,10 +192,10 @@ def test_what_google_refuses_is_an_error_of_ours(monitoring, monitored, status, 
         monitored.read_oldest_unacked_seconds()
 
 
-def test_without_google_s_client_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_google_s_client_the_error_says_what_to_install(monkeypatch):
     found = builtins.__import__
 
-    def missing(name: str, *rest: Any, **more: Any) -> Any:
+    def missing(name, *rest, **more):
         if name.startswith("google.cloud.monitoring"):
             raise ImportError(name)
         return found(name, *rest, **more)

@@ -1,7 +1,5 @@
 """Which of Google's endpoints, or which local server, a channel goes to."""
 
-from typing import Any
-
 import google.auth
 import google.auth.transport.grpc
 import pytest
@@ -14,11 +12,11 @@ from model.settings import read_settings
 
 
 @pytest.fixture
-def targets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def targets(monkeypatch):
     """The hosts that secure channels were opened to; credentials are nobody's."""
-    found: list[str] = []
+    found = []
 
-    def open_secure(_credentials: Any, _request: Any, target: str, **_: Any) -> None:
+    def open_secure(_credentials, _request, target, **_):
         found.append(target)
 
     monkeypatch.setattr(google.auth, "default", lambda **_: (AnonymousCredentials(), "shop"))
@@ -45,7 +43,7 @@ def test_a_channel_goes_to_the_endpoint_of_the_settings(targets, given, target):
     assert targets == [target]
 
 
-def test_a_local_server_wins_over_an_endpoint(targets: list[str]) -> None:
+def test_a_local_server_wins_over_an_endpoint(targets):
     environment = {
         "PUBSUB_EMULATOR_HOST": "127.0.0.1:1",
         "REFEED_PUBSUB_ENDPOINT": "europe-west1-pubsub.googleapis.com",
@@ -55,13 +53,13 @@ def test_a_local_server_wins_over_an_endpoint(targets: list[str]) -> None:
     assert (settings.is_embedded, targets) == (True, [])
 
 
-def test_an_endpoint_s_backlog_is_measured_by_cloud_monitoring(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_s_backlog_is_measured_by_cloud_monitoring(monkeypatch):
     opened = object()
     monkeypatch.setattr(MonitoredBacklog, "open", lambda _: opened)
     assert open_backlog("projects/p/subscriptions/s", "https://europe-west1-pubsub.googleapis.com:443") is opened
 
 
 @pytest.mark.parametrize("host", ["pubsub.example.com", "https://pubsub.googleapis.com", "x.googleapis.com/path"])
-def test_credentials_are_sent_to_google_alone(host: str) -> None:
+def test_credentials_are_sent_to_google_alone(host):
     with pytest.raises(SettingsError, match="REFEED_PUBSUB_ENDPOINT"):
         read_settings({"HOME": "/somewhere", "REFEED_PUBSUB_ENDPOINT": host})

@@ -1,8 +1,5 @@
 """A bucket's events are hints: who hears one learns that something may have changed, once."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from google.pubsub_v1.types import PubsubMessage
 
@@ -13,7 +10,7 @@ from model.errors import SubscriptionNotFoundError
 
 
 @pytest.fixture
-def pubsub(tmp_path: Path) -> Iterator[PubSub]:
+def pubsub(tmp_path):
     with PubSubServer(tmp_path / "pubsub") as server, PubSub("shop", server.emulator_host) as opened:
         opened.create_topic("changes")
         opened.create_subscription("changes", "changes", ack_deadline_seconds=10)
@@ -29,7 +26,7 @@ def open_events(pubsub: PubSub, location: str = "gs://ours/manifests") -> Object
     return ObjectEvents(pubsub.channel, pubsub.subscription_path("changes"), location)
 
 
-def test_an_event_below_the_prefix_is_heard_once_and_no_other_is(pubsub: PubSub) -> None:
+def test_an_event_below_the_prefix_is_heard_once_and_no_other_is(pubsub):
     events = open_events(pubsub)
     assert not events.wait(0.05)
     ours = {"bucketId": "ours", "objectId": "manifests/a.yaml", "eventType": "OBJECT_DELETE"}
@@ -51,7 +48,7 @@ def test_an_event_below_the_prefix_is_heard_once_and_no_other_is(pubsub: PubSub)
     whole.close()
 
 
-def test_events_that_come_while_nobody_waits_are_heard_later(pubsub: PubSub) -> None:
+def test_events_that_come_while_nobody_waits_are_heard_later(pubsub):
     events = open_events(pubsub)
     events.close()
     publish(pubsub, {"bucketId": "ours", "objectId": "manifests/a.yaml"})
@@ -59,7 +56,7 @@ def test_events_that_come_while_nobody_waits_are_heard_later(pubsub: PubSub) -> 
     events.close()
 
 
-def test_a_subscription_that_is_not_there_is_an_error_each_time_and_no_longer_once_it_is(pubsub: PubSub) -> None:
+def test_a_subscription_that_is_not_there_is_an_error_each_time_and_no_longer_once_it_is(pubsub):
     pubsub.delete_subscription("changes")
     events = open_events(pubsub)
     for _ in range(2):

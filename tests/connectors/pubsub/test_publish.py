@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,19 +57,18 @@ class Scripted:
             first = len(self.published)
             self.published.extend(request.messages)
         ids = [str(first + n) for n in range(len(request.messages))]
-        answer_body: bytes = messages_pb.PublishResponse.pb()(message_ids=ids).SerializeToString()
-        return answer_body
+        return messages_pb.PublishResponse.pb()(message_ids=ids).SerializeToString()
 
 
 @pytest.fixture
-def scripted() -> Iterator[Scripted]:
+def scripted():
     state = Scripted()
     with answering({"google.pubsub.v1.Publisher": {"Publish": state.publish}}) as state.target:
         yield state
 
 
 @pytest.fixture
-def publisher(scripted: Scripted) -> Iterator[Publisher]:
+def publisher(scripted):
     with open_channel(scripted.target) as channel:
         yield Publisher(channel, TOPIC, give_up_seconds=1.0)
 
@@ -104,7 +103,7 @@ def test_a_request_holds_a_thousand_messages_and_ten_megabytes_at_most(publisher
     assert all(r.ByteSize() <= MAX_PUBLISH_REQUEST_BYTES for r in scripted.requests)
 
 
-def test_a_lost_answer_is_asked_for_again_and_counted(publisher: Publisher, scripted: Scripted) -> None:
+def test_a_lost_answer_is_asked_for_again_and_counted(publisher, scripted):
     scripted.script = [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL]
 
     (confirmed,) = publisher.publish_arrow(numbered(10))
@@ -113,7 +112,7 @@ def test_a_lost_answer_is_asked_for_again_and_counted(publisher: Publisher, scri
     assert len(scripted.published) == 10
 
 
-def test_one_bad_message_is_found_and_the_others_go_out(publisher: Publisher, scripted: Scripted) -> None:
+def test_one_bad_message_is_found_and_the_others_go_out(publisher, scripted):
     bad = {"137", "138", "901"}
     scripted.always = lambda request: (
         grpc.StatusCode.INVALID_ARGUMENT if any(m.attributes["n"] in bad for m in request.messages) else None
@@ -126,7 +125,7 @@ def test_one_bad_message_is_found_and_the_others_go_out(publisher: Publisher, sc
     assert len(scripted.published) == 997
 
 
-def test_a_message_over_the_limit_is_refused_without_being_sent(publisher: Publisher, scripted: Scripted) -> None:
+def test_a_message_over_the_limit_is_refused_without_being_sent(publisher, scripted):
     rows = batch([Message(b"a"), Message(b"b" * 10_000_000), Message(b"c")])
 
     confirmations = list(publisher.publish_arrow(rows))
@@ -137,9 +136,9 @@ def test_a_message_over_the_limit_is_refused_without_being_sent(publisher: Publi
 
 
 def test_once_told_to_stop_it_waits_for_what_is_under_way_and_sends_nothing_more(publisher, scripted):
-    asked: list[int] = []
+    asked = []
 
-    def room(_start: int) -> int | None:
+    def room(_start):
         asked.append(1)
         return 1000 if len(asked) <= 3 else None
 
@@ -149,11 +148,11 @@ def test_once_told_to_stop_it_waits_for_what_is_under_way_and_sends_nothing_more
     assert len(scripted.published) == 3000
 
 
-def test_a_request_holds_no_more_than_there_is_room_for(publisher: Publisher, scripted: Scripted) -> None:
+def test_a_request_holds_no_more_than_there_is_room_for(publisher, scripted):
     rooms = {0: 3, 3: 0, 4: 1}
-    waited: list[int] = []
+    waited = []
 
-    def room(start: int) -> int | None:
+    def room(start):
         if start == 3 and len(waited) < 2:
             waited.append(start)
             return 0
@@ -166,9 +165,9 @@ def test_a_request_holds_no_more_than_there_is_room_for(publisher: Publisher, sc
 
 
 def test_while_there_is_no_room_the_answers_under_way_are_handed_out(publisher, scripted):
-    confirmed: list[int] = []
+    confirmed = []
 
-    def room(start: int) -> int | None:
+    def room(start):
         # The next rows may go out only when all before them are confirmed: a publisher that sat on the answer
         # would wait for ever.
         return 10 if start == sum(confirmed) else 0
@@ -181,7 +180,7 @@ def test_while_there_is_no_room_the_answers_under_way_are_handed_out(publisher, 
 def test_once_told_to_stop_nothing_is_sent_again_and_what_is_unknown_is_counted(publisher, scripted):
     scripted.always = lambda _: grpc.StatusCode.UNAVAILABLE
 
-    def room(_start: int) -> int | None:
+    def room(_start):
         return None if len(scripted.requests) >= 4 else 10
 
     confirmations = list(publisher.publish_arrow(numbered(40), room=room))
@@ -208,7 +207,7 @@ def keyed(keys: str) -> pa.RecordBatch:
     return batch([Message(key.encode(), {"n": str(n)}, ordering_key=key) for n, key in enumerate(keys)])
 
 
-def test_no_keys_have_no_end() -> None:
+def test_no_keys_have_no_end():
     assert key_ends(pa.array([], pa.string())).tolist() == []
 
 
@@ -230,7 +229,7 @@ def test_by_key_nothing_of_a_key_overtakes_its_message_that_was_refused(publishe
         grpc.StatusCode.INVALID_ARGUMENT if any(m.attributes["n"] == bad for m in request.messages) else None
     )
 
-    def room(_start: int) -> int:
+    def room(_start):
         return 2
 
     confirmations = list(publisher.publish_arrow(keyed("aabbbbbbbbcc"), room=room, by_key=True))
@@ -246,7 +245,7 @@ def test_by_key_nothing_of_a_key_overtakes_its_message_that_was_refused(publishe
 def test_no_more_than_the_promised_requests_are_under_way(publisher, scripted, messages, a_request):
     gate = scripted.gate = threading.Event()
 
-    def open_when_full() -> None:
+    def open_when_full():
         # Opens in any case, so that a publisher which sends less fails the assertion and not the clock.
         deadline = time.monotonic() + 10
         while scripted.most_at_once < publisher.in_flight and time.monotonic() < deadline:
@@ -278,7 +277,7 @@ def test_what_can_not_be_mended_is_an_error(publisher, scripted, status, error):
         list(publisher.publish_arrow(numbered(1)))
 
 
-def test_ids_come_back_in_the_order_of_the_messages(publisher: Publisher, scripted: Scripted) -> None:
+def test_ids_come_back_in_the_order_of_the_messages(publisher, scripted):
     messages = [Message(str(n).encode(), ordering_key="one") for n in range(2500)]
 
     ids = publisher.publish(messages)
@@ -288,7 +287,7 @@ def test_ids_come_back_in_the_order_of_the_messages(publisher: Publisher, script
     assert scripted.most_at_once == 1
 
 
-def test_a_refused_message_is_named_by_its_place(publisher: Publisher, scripted: Scripted) -> None:
+def test_a_refused_message_is_named_by_its_place(publisher, scripted):
     scripted.always = lambda request: (
         grpc.StatusCode.INVALID_ARGUMENT if any(m.data == b"bad" for m in request.messages) else None
     )

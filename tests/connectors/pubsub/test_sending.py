@@ -2,7 +2,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -36,14 +35,14 @@ def bad() -> bytes:
 
 
 @pytest.fixture
-def topic(pubsub: PubSub) -> str:
+def topic(pubsub):
     name = f"t{secrets.token_hex(4)}"
     pubsub.create_topic(name)
     return name
 
 
 @pytest.fixture
-def pull(server: PubSubServer, pubsub: PubSub, topic: str) -> Callable[[int], list[bytes]]:
+def pull(server, pubsub, topic):
     from google.pubsub_v1 import SubscriberClient
     from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
@@ -51,8 +50,8 @@ def pull(server: PubSubServer, pubsub: PubSub, topic: str) -> Callable[[int], li
     path = pubsub.subscription_path("all")
     subscriber.create_subscription(request={"name": path, "topic": pubsub.topic_path(topic)})
 
-    def take(count: int) -> list[bytes]:
-        found: list[Any] = []
+    def take(count):
+        found = []
         while len(found) < count:
             answer = subscriber.pull(subscription=path, max_messages=1000, timeout=10, retry=None)
             found += answer.received_messages
@@ -66,34 +65,34 @@ async def outcomes(sender: Sender, *messages: bytes) -> list[BaseException | Non
     return await asyncio.gather(*map(sender.send, messages), return_exceptions=True)
 
 
-def test_messages_arrive_in_the_order_they_were_sent_in(pubsub: PubSub, topic: str, pull: Any) -> None:
-    async def work(sender: Sender) -> None:
+def test_messages_arrive_in_the_order_they_were_sent_in(pubsub, topic, pull):
+    async def work(sender):
         assert set(await outcomes(sender, *map(message, range(2_500)))) == {None}
 
     run(work, pubsub, topic, in_flight=1)
     assert pull(2_500) == [b"%d" % number for number in range(2_500)]
 
 
-def test_large_messages_share_no_request_that_is_too_large(pubsub: PubSub, topic: str, pull: Any) -> None:
+def test_large_messages_share_no_request_that_is_too_large(pubsub, topic, pull):
     class Sizes(grpc.UnaryUnaryClientInterceptor):
-        def intercept_unary_unary(self, go_on: Any, details: Any, request: bytes) -> Any:
+        def intercept_unary_unary(self, go_on, details, request):
             sizes.append(len(request))
             return go_on(details, request)
 
-    async def work() -> None:
+    async def work():
         channel = grpc.intercept_channel(pubsub.channel, Sizes())
         sender = Sender(channel, pubsub.topic_path(topic), give_up_seconds=5.0)
         assert set(await outcomes(sender, *(message(number, 4_000_000) for number in range(6)))) == {None}
 
-    sizes: list[int] = []
+    sizes = []
     asyncio.run(work())
     assert len(pull(6)) == 6
     # One that is too large is refused, and its messages travel again.
     assert max(sizes) <= MAX_PUBLISH_REQUEST_BYTES
 
 
-def test_what_nobody_waits_for_any_more_is_not_sent(pubsub: PubSub, topic: str, pull: Any) -> None:
-    async def work(sender: Sender) -> None:
+def test_what_nobody_waits_for_any_more_is_not_sent(pubsub, topic, pull):
+    async def work(sender):
         first, second, third = (sender.send(message(number)) for number in range(3))
         second.cancel()
         await asyncio.gather(first, third)
@@ -106,8 +105,8 @@ def test_what_nobody_waits_for_any_more_is_not_sent(pubsub: PubSub, topic: str, 
     assert pull(3) == [b"0", b"2", b"4"]
 
 
-def test_a_message_that_pubsub_refuses_takes_no_other_with_it(pubsub: PubSub, topic: str, pull: Any) -> None:
-    async def work(sender: Sender) -> list[BaseException | None]:
+def test_a_message_that_pubsub_refuses_takes_no_other_with_it(pubsub, topic, pull):
+    async def work(sender):
         wanted = [message(number) for number in range(300)]
         wanted[7], wanted[150] = bad(), bad()
         return await outcomes(sender, *wanted)
@@ -118,8 +117,8 @@ def test_a_message_that_pubsub_refuses_takes_no_other_with_it(pubsub: PubSub, to
     assert pull(298) == [b"%d" % number for number in range(300) if number not in {7, 150}]
 
 
-def test_a_topic_that_is_gone_is_said_at_once(pubsub: PubSub, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(sender: Sender) -> None:
+def test_a_topic_that_is_gone_is_said_at_once(pubsub, monkeypatch):
+    async def work(sender):
         with pytest.raises(TopicNotFoundError):
             await sender.send(message(1))
         assert sender.last_error is not None
@@ -129,8 +128,8 @@ def test_a_topic_that_is_gone_is_said_at_once(pubsub: PubSub, monkeypatch: pytes
     run(work, pubsub, "never-made")
 
 
-def test_nobody_who_answers_is_given_up_on_in_time(tmp_path: Path) -> None:
-    async def go() -> None:
+def test_nobody_who_answers_is_given_up_on_in_time(tmp_path):
+    async def go():
         with open_channel(f"127.0.0.1:{free_port()}") as channel:
             sender = Sender(channel, "projects/p/topics/t", give_up_seconds=0.5)
             began = time.monotonic()
@@ -141,10 +140,10 @@ def test_nobody_who_answers_is_given_up_on_in_time(tmp_path: Path) -> None:
     asyncio.run(go())
 
 
-def test_without_an_end_what_could_not_be_sent_goes_out_when_pubsub_is_back(tmp_path: Path) -> None:
+def test_without_an_end_what_could_not_be_sent_goes_out_when_pubsub_is_back(tmp_path):
     port = free_port()
 
-    async def go() -> None:
+    async def go():
         with open_channel(f"127.0.0.1:{port}") as channel:
             sender = Sender(channel, "projects/p/topics/orders", give_up_seconds=None, in_flight=1)
             waiting = [sender.send(message(number)) for number in range(3)]

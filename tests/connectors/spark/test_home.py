@@ -1,5 +1,4 @@
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -7,7 +6,7 @@ from connectors.spark import home
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def installed(tmp_path, monkeypatch):
     """A PySpark that is imported instead of the environment's, and an environment without a home of links."""
     package = tmp_path / "packages" / "pyspark"
     for name in ("bin", "jars", "python"):
@@ -18,11 +17,11 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return package
 
 
-def test_without_links_it_is_the_installed_one(installed: Path) -> None:
+def test_without_links_it_is_the_installed_one(installed):
     assert home.find_spark_home() == installed
 
 
-def test_the_home_of_links_has_all_but_the_zip_and_may_be_made_again(installed: Path) -> None:
+def test_the_home_of_links_has_all_but_the_zip_and_may_be_made_again(installed):
     linked = home.link_spark_home()
     assert home.link_spark_home() == home.find_spark_home() == linked
     assert (linked / "jars").samefile(installed / "jars")
@@ -30,7 +29,7 @@ def test_the_home_of_links_has_all_but_the_zip_and_may_be_made_again(installed: 
     assert home.find_spark_submit() == linked / "bin" / "spark-submit"
 
 
-def test_links_to_another_pyspark_are_not_used(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_to_another_pyspark_are_not_used(installed, monkeypatch):
     home.link_spark_home()
     other = installed.parents[1] / "other" / "pyspark"
     (other / "bin").mkdir(parents=True)
@@ -38,6 +37,6 @@ def test_links_to_another_pyspark_are_not_used(installed: Path, monkeypatch: pyt
     assert home.find_spark_home() == other
 
 
-def test_a_spark_home_of_the_environment_is_not_used(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spark_home_of_the_environment_is_not_used(installed, monkeypatch):
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
     assert home.find_spark_home() == installed

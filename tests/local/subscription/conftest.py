@@ -1,8 +1,6 @@
 """A subscription over files of its own, with a clock that a test turns by hand."""
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from google.pubsub_v1 import types
@@ -68,11 +66,11 @@ class Bench:
 
 
 @pytest.fixture
-def open_bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
+def open_bench(tmp_path):
     """Open one with other options, or in another folder; all are closed at the end."""
-    opened: list[Bench] = []
+    opened = []
 
-    def open_one(folder: Path = tmp_path, **options: Any) -> Bench:
+    def open_one(folder=tmp_path, **options):
         opened.append(Bench(folder, **options))
         return opened[-1]
 
@@ -82,5 +80,5 @@ def open_bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
 
 
 @pytest.fixture
-def bench(open_bench: Callable[..., Bench]) -> Bench:
+def bench(open_bench):
     return open_bench()

@@ -1,13 +1,11 @@
 """What a subscription gives within its bounds, and who wakes; test_histories.py has when a message comes again."""
 
 import threading
-from collections.abc import Callable
-from typing import Any
 
 from tests.waiting import wait_until
 
 
-def test_ids_that_come_twice_out_of_thin_air_or_of_another_subscription_do_nothing(bench: Any) -> None:
+def test_ids_that_come_twice_out_of_thin_air_or_of_another_subscription_do_nothing(bench):
     bench.publish("a", "b")
     got = bench.pull(2)
     bench.ack("0002" + got["b"][4:])
@@ -18,7 +16,7 @@ def test_ids_that_come_twice_out_of_thin_air_or_of_another_subscription_do_nothi
     assert bench.subscription.floor == 1
 
 
-def test_a_response_keeps_to_its_bytes_but_has_one_message_at_least(bench: Any) -> None:
+def test_a_response_keeps_to_its_bytes_but_has_one_message_at_least(bench):
     bench.publish("x" * 900, "y" * 100, "z" * 100)
     assert [text[0] for text in bench.pull(max_bytes=500)] == ["x"]
     assert [text[0] for text in bench.pull(max_bytes=500)] == ["y", "z"]
@@ -27,11 +25,11 @@ def test_a_response_keeps_to_its_bytes_but_has_one_message_at_least(bench: Any) 
     assert [text[0] for text in bench.pull(max_bytes=1200)] == ["z"]
 
 
-def test_a_waiting_consumer_wakes_for_a_publish_a_nack_and_an_expiry(bench: Any) -> None:
+def test_a_waiting_consumer_wakes_for_a_publish_a_nack_and_an_expiry(bench):
     subscription = bench.subscription
     bell = threading.Event()
 
-    def wait(act: Callable[[], object]) -> None:
+    def wait(act):
         bell.clear()
         thread = threading.Thread(target=lambda: subscription.wait(bell, 20), daemon=True)
         thread.start()
@@ -53,13 +51,13 @@ def test_a_waiting_consumer_wakes_for_a_publish_a_nack_and_an_expiry(bench: Any)
     assert list(bench.pull()) == ["a"]
 
 
-def test_a_publish_wakes_one_of_many_consumers_and_what_it_leaves_the_next(bench: Any) -> None:
+def test_a_publish_wakes_one_of_many_consumers_and_what_it_leaves_the_next(bench):
     subscription = bench.subscription
-    wakes: list[int] = []
-    got: list[str] = []
+    wakes = []
+    got = []
     over = threading.Event()
 
-    def consume() -> None:
+    def consume():
         bell = threading.Event()
         while not over.is_set():
             bell.clear()

@@ -1,9 +1,7 @@
 """What a subscription says of itself: what waits, what is out, what a stream holds."""
 
-from typing import Any
 
-
-def test_numbers_tell_undelivered_leased_and_age(bench: Any) -> None:
+def test_numbers_tell_undelivered_leased_and_age(bench):
     bench.publish("a", "b", "c")
     assert bench.subscription.read_backpressure().undelivered_messages == 3
     got = bench.pull(2)

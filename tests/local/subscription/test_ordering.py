@@ -1,17 +1,12 @@
 """Ordering keys: one delivery of a key at a time, in order, over nacks and restarts."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from local.segments import SEGMENT_BYTES
 from local.status import StatusError
 
-OpenBench = Callable[..., Any]
 
-
-def test_ordered_keys_have_one_delivery_at_a_time(open_bench: OpenBench) -> None:
+def test_ordered_keys_have_one_delivery_at_a_time(open_bench):
     bench = open_bench(ordered=True)
     bench.publish("a1", "a2", "a3", key="a")
     bench.publish("b1", "b2", key="b")
@@ -26,7 +21,7 @@ def test_ordered_keys_have_one_delivery_at_a_time(open_bench: OpenBench) -> None
     assert list(bench.pull()) == ["a3"]
 
 
-def test_what_follows_a_message_that_comes_back_comes_back_too(open_bench: OpenBench) -> None:
+def test_what_follows_a_message_that_comes_back_comes_back_too(open_bench):
     bench = open_bench(ordered=True)
     bench.publish("a1", "a2", "a3", "a4", key="a")
     bench.publish("b1", key="b")
@@ -41,7 +36,7 @@ def test_what_follows_a_message_that_comes_back_comes_back_too(open_bench: OpenB
     assert list(bench.pull()) == ["a3", "a4"]
 
 
-def test_an_acknowledgement_out_of_turn_is_not_kept_over_a_restart(open_bench: OpenBench) -> None:
+def test_an_acknowledgement_out_of_turn_is_not_kept_over_a_restart(open_bench):
     bench = open_bench(ordered=True)
     bench.publish("a1", "a2", key="a")
     bench.ack(bench.pull()["a2"])
@@ -49,7 +44,7 @@ def test_an_acknowledgement_out_of_turn_is_not_kept_over_a_restart(open_bench: O
     assert list(bench.pull()) == ["a1", "a2"]
 
 
-def test_a_late_acknowledgement_of_a_keys_first_message_counts(open_bench: OpenBench) -> None:
+def test_a_late_acknowledgement_of_a_keys_first_message_counts(open_bench):
     bench = open_bench(ordered=True)
     bench.publish("a1", "a2", key="a")
     got = bench.pull()
@@ -59,7 +54,7 @@ def test_a_late_acknowledgement_of_a_keys_first_message_counts(open_bench: OpenB
     assert list(bench.pull()) == ["a2"]
 
 
-def test_a_key_with_many_messages_waiting_holds_up_no_other_key(open_bench: OpenBench) -> None:
+def test_a_key_with_many_messages_waiting_holds_up_no_other_key(open_bench):
     bench = open_bench(ordered=True)
     bench.log._segment_bytes = SEGMENT_BYTES
     bench.publish("hot 0", key="hot")
@@ -68,7 +63,7 @@ def test_a_key_with_many_messages_waiting_holds_up_no_other_key(open_bench: Open
         bench.publish(*(f"hot {n}" for n in range(start, start + 500)), key="hot")
     bench.publish("b1", "b2", key="b")
     bench.publish("free")
-    got: list[str] = []
+    got = []
     for _ in range(100):
         got += bench.pull()
         if len(got) == 3:
@@ -78,11 +73,11 @@ def test_a_key_with_many_messages_waiting_holds_up_no_other_key(open_bench: Open
     assert list(bench.pull(3)) == ["hot 1", "hot 2", "hot 3"]
 
 
-def test_a_key_keeps_its_order_however_its_messages_end(open_bench: OpenBench) -> None:
+def test_a_key_keeps_its_order_however_its_messages_end(open_bench):
     bench = open_bench(ordered=True)
     texts = [f"{n}" for n in range(3000)]
     bench.publish(*texts, key="a")
-    got: list[str] = []
+    got = []
     while batch := bench.pull(700):
         names = list(batch)
         if len(got) < 1400:
@@ -103,7 +98,7 @@ def test_a_log_that_cannot_be_read_for_a_while_loses_no_ordered_message(open_ben
     bench = open_bench(ordered=True)
     bench.publish("a1", "a2", key="a")
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise StatusError.unavailable("The disk is away.")
 
     with monkeypatch.context() as patch:

@@ -1,9 +1,6 @@
 """What is dropped when it is old, and where a seek takes a subscription."""
 
 import threading
-from typing import Any
-
-import pytest
 
 from local.seqset import SeqSet
 from tests.waiting import wait_until
@@ -11,7 +8,7 @@ from tests.waiting import wait_until
 DAY = 86_400.0
 
 
-def test_retention_drops_old_messages_also_those_that_wait(bench: Any) -> None:
+def test_retention_drops_old_messages_also_those_that_wait(bench):
     bench.publish("a")
     got = bench.pull()
     bench.publish("b")
@@ -20,7 +17,7 @@ def test_retention_drops_old_messages_also_those_that_wait(bench: Any) -> None:
     assert list(bench.pull()) == ["b"]
 
 
-def test_a_seek_to_a_state_delivers_again_and_voids_old_ids(bench: Any) -> None:
+def test_a_seek_to_a_state_delivers_again_and_voids_old_ids(bench):
     bench.publish("a", "b")
     got = bench.pull()
     state = bench.subscription.read_state()
@@ -33,7 +30,7 @@ def test_a_seek_to_a_state_delivers_again_and_voids_old_ids(bench: Any) -> None:
     assert list(bench.pull()) == ["a", "b", "c"]
 
 
-def test_a_seek_to_a_time_marks_everything_before_it(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seek_to_a_time_marks_everything_before_it(bench, monkeypatch):
     clock = iter(range(1000, 1010))
     monkeypatch.setattr("local.segments.time.time_ns", lambda: next(clock) * 1000)
     for text in "abcde":
@@ -50,7 +47,7 @@ def test_a_seek_to_a_time_marks_everything_before_it(bench: Any, monkeypatch: py
     assert bench.subscription.floor == 5
 
 
-def test_a_state_below_what_is_on_disk_is_lifted(bench: Any) -> None:
+def test_a_state_below_what_is_on_disk_is_lifted(bench):
     for n in range(60):
         bench.publish(f"{n}" * 20)
     bench.ack(*bench.pull(100).values())
@@ -59,7 +56,7 @@ def test_a_state_below_what_is_on_disk_is_lifted(bench: Any) -> None:
     assert len(bench.pull(100)) == 60 - bench.log.first_seq
 
 
-def test_a_delayed_seek_goes_on_with_what_it_holds_for_done_and_brings_the_rest_later(bench: Any) -> None:
+def test_a_delayed_seek_goes_on_with_what_it_holds_for_done_and_brings_the_rest_later(bench):
     bench.publish("a", "b")
     got = bench.pull()
     bench.ack(got["a"])
@@ -77,7 +74,7 @@ def test_a_delayed_seek_goes_on_with_what_it_holds_for_done_and_brings_the_rest_
     assert list(bench.pull()) == ["a", "c"]
 
 
-def test_an_acknowledgement_during_a_delayed_seek_counts_where_the_seek_has_not_made_it_new(bench: Any) -> None:
+def test_an_acknowledgement_during_a_delayed_seek_counts_where_the_seek_has_not_made_it_new(bench):
     bench.publish("a")
     state = bench.subscription.read_state()
     before = bench.pull()
@@ -91,7 +88,7 @@ def test_an_acknowledgement_during_a_delayed_seek_counts_where_the_seek_has_not_
     assert list(bench.pull()) == ["a"]
 
 
-def test_a_delayed_seek_is_durable_when_it_is_answered(bench: Any) -> None:
+def test_a_delayed_seek_is_durable_when_it_is_answered(bench):
     bench.publish("a", "b")
     state = bench.subscription.read_state()
     bench.ack(*bench.pull().values())
@@ -101,7 +98,7 @@ def test_a_delayed_seek_is_durable_when_it_is_answered(bench: Any) -> None:
     assert list(bench.pull()) == ["a", "b", "c"]
 
 
-def test_a_consumer_that_waits_is_woken_when_a_delayed_seek_takes_effect(bench: Any) -> None:
+def test_a_consumer_that_waits_is_woken_when_a_delayed_seek_takes_effect(bench):
     bench.publish("a")
     state = bench.subscription.read_state()
     bench.ack(*bench.pull().values())
@@ -117,7 +114,7 @@ def test_a_consumer_that_waits_is_woken_when_a_delayed_seek_takes_effect(bench: 
     assert list(bench.pull()) == ["a"]
 
 
-def test_a_second_seek_during_a_delayed_one_is_what_takes_effect(bench: Any) -> None:
+def test_a_second_seek_during_a_delayed_one_is_what_takes_effect(bench):
     bench.publish("a", "b")
     nothing = bench.subscription.read_state()
     bench.ack(*bench.pull().values())

@@ -1,7 +1,5 @@
 """What a rollout's manifest may say, and every override that it may not."""
 
-from typing import Any
-
 import pytest
 
 from model.errors import RequestInvalidError
@@ -35,7 +33,7 @@ def spec_of(text: str) -> RolloutManifest:
     return spec
 
 
-def test_a_rollout_is_read_and_is_the_same_from_what_is_kept() -> None:
+def test_a_rollout_is_read_and_is_the_same_from_what_is_kept():
     made = parse_manifest(FASTER.encode(), "faster")
     spec = spec_of(FASTER)
     assert (made.kind, spec.stream, spec.strategy, spec.on_failure) == ("Rollout", "backup", "restart", "halt")
@@ -45,7 +43,7 @@ def test_a_rollout_is_read_and_is_the_same_from_what_is_kept() -> None:
     assert spec.from_.resolve(StreamKind.PIPELINE) == RolloutSide("1.2", {"group": "default"})
 
 
-def test_what_is_not_said_is_an_update_with_the_usual_watch_that_is_taken_back() -> None:
+def test_what_is_not_said_is_an_update_with_the_usual_watch_that_is_taken_back():
     spec = spec_of(SHORT)
     assert (spec.strategy, spec.on_failure, spec.from_) == ("update", "rollback", RolloutSideWanted())
     assert (spec.validate_.seconds, spec.validate_.min_messages) == (120.0, 100)
@@ -90,12 +88,12 @@ def test_an_override_that_could_run_other_code_is_refused_with_its_reason(field,
 
 
 @pytest.mark.parametrize("name", ["REFEED_LAKE", "REFEED_WAREHOUSE", "HOME", "REFEED_API_KEYS", "pythonpath", ""])
-def test_a_variable_that_is_no_setting_of_a_stream_is_refused(name: str) -> None:
+def test_a_variable_that_is_no_setting_of_a_stream_is_refused(name):
     text = SHORT.replace("from: {}", f"from: {{environment: {{'{name}': x}}}}")
     assert any(each[2] == f"/from/environment/{name}" for each in faults(text))
 
 
-def test_every_declared_setting_of_a_stream_is_taken_and_nothing_else_is_in_the_schema() -> None:
+def test_every_declared_setting_of_a_stream_is_taken_and_nothing_else_is_in_the_schema():
     for name in overridable():
         parse_manifest(SHORT.replace("from: {}", f"from: {{environment: {{{name}: '1'}}}}").encode())
     side = manifest_schema()["$defs"]["RolloutSideWanted"]["properties"]
@@ -138,7 +136,7 @@ def test_every_declared_setting_of_a_stream_is_taken_and_nothing_else_is_in_the_
         ),
     ],
 )
-def test_a_fault_has_its_place_and_its_sentence(old: str, new: str, pointer: str, words: str) -> None:
+def test_a_fault_has_its_place_and_its_sentence(old, new, pointer, words):
     assert old in SHORT
     ((_, _, at, message),) = faults(SHORT.replace(old, new))
     assert at == pointer
@@ -146,14 +144,14 @@ def test_a_fault_has_its_place_and_its_sentence(old: str, new: str, pointer: str
 
 
 @pytest.mark.parametrize("kind", [{}, {"kind": "Rolout"}, {"kind": 3}])
-def test_a_manifest_of_no_kind_names_the_kinds(kind: dict[str, Any]) -> None:
+def test_a_manifest_of_no_kind_names_the_kinds(kind):
     text = SHORT.replace("kind: Rollout\n", "".join(f"{name}: {value}\n" for name, value in kind.items()))
     ((line, column, pointer, message),) = faults(text)
     assert (line, column, pointer) == (1, 1, "/kind")
     assert "kind must be one of Schedule, Rollout, Template." in message
 
 
-def test_options_of_another_kind_of_stream_are_refused_when_its_kind_is_known() -> None:
+def test_options_of_another_kind_of_stream_are_refused_when_its_kind_is_known():
     text = SHORT.replace("from: {}", "from: {options: {known_ids_seconds: 5}}")
     side = spec_of(text).from_
     assert side.resolve(StreamKind.BACKUP).options == {"known_ids_seconds": 5}

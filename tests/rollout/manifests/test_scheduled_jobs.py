@@ -1,6 +1,5 @@
 """Rollouts that a schedule begins: one a slot, whatever dies, and a run that follows its rollout to the end."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -72,7 +71,7 @@ class Slots(Yard):
 
 
 @pytest.fixture
-def slots(tmp_path: Path) -> Iterator[Slots]:
+def slots(tmp_path):
     made = Slots(tmp_path / "jobs.db")
     yield made
     made.store.close()
@@ -82,7 +81,7 @@ def ids(slots: Slots) -> list[str]:
     return [each.id for each in slots.store.list_updates()]
 
 
-def test_a_slot_begins_a_rollout_of_what_runs_and_succeeds_when_it_is_stable(slots: Slots) -> None:
+def test_a_slot_begins_a_rollout_of_what_runs_and_succeeds_when_it_is_stable(slots):
     slots.schedule()
     assert ids(slots) == [], "applying a schedule begins nothing"
     run = slots.be_due()
@@ -98,7 +97,7 @@ def test_a_slot_begins_a_rollout_of_what_runs_and_succeeds_when_it_is_stable(slo
     assert (done.state, done.why, slots.side()) == (RunState.SUCCEEDED, None, NEW)
 
 
-def test_a_slot_at_which_the_stream_runs_as_wanted_is_left_out_also_where_from_is_said(slots: Slots) -> None:
+def test_a_slot_at_which_the_stream_runs_as_wanted_is_left_out_also_where_from_is_said(slots):
     said = TEXT.replace("    to:", '    from: {release: "1.2", options: {slots: 2}}\n    to:')
     slots.schedule(said)
     slots.be_due()
@@ -113,12 +112,12 @@ def test_a_slot_at_which_the_stream_runs_as_wanted_is_left_out_also_where_from_i
 
 @pytest.mark.parametrize("has_ended", [False, True])
 def test_a_replica_that_is_killed_between_the_rollout_and_its_note_leaves_one_rollout(
-    slots: Slots, monkeypatch: pytest.MonkeyPatch, *, has_ended: bool
-) -> None:
+    slots, monkeypatch, *, has_ended
+):
     slots.schedule()
     with monkeypatch.context() as patch:
 
-        def die(*_: Any, **__: Any) -> bool:
+        def die(*_, **__):
             raise Killed
 
         patch.setattr(slots.store, "change_run", die)
@@ -158,7 +157,7 @@ def test_a_run_ends_as_its_rollout_and_pauses_only_when_that_failed(slots, halts
     assert (is_paused, paused is None) == (expected is RunState.FAILED, expected is not RunState.FAILED)
 
 
-def test_what_runs_otherwise_than_from_says_and_a_stream_that_has_ended_fail_with_the_reason(slots: Slots) -> None:
+def test_what_runs_otherwise_than_from_says_and_a_stream_that_has_ended_fail_with_the_reason(slots):
     slots.schedule(TEXT.replace("    to:", '    from: {release: "1.1"}\n    to:'))
     run = slots.be_due()
     assert (run.state, ids(slots)) == (RunState.FAILED, [])
@@ -175,7 +174,7 @@ def test_what_runs_otherwise_than_from_says_and_a_stream_that_has_ended_fail_wit
 
 
 @pytest.mark.parametrize("missing", [ROLLOUTS_APPLY, SCHEDULES_APPLY])
-def test_who_applies_it_may_apply_rollouts_as_well_as_schedules(slots: Slots, missing: str) -> None:
+def test_who_applies_it_may_apply_rollouts_as_well_as_schedules(slots, missing):
     principal = Principal("bob", (ANN.scopes | {RUN}) - {missing})
     with pytest.raises(ForbiddenError):
         slots.schedule(principal=principal)
@@ -217,7 +216,7 @@ def test_a_rollout_that_could_not_be_is_refused_when_the_schedule_is_applied(slo
     assert slots.store.list_manifests() == []
 
 
-def test_a_schedule_is_changed_and_removed_while_its_rollout_goes_on_to_its_end(slots: Slots) -> None:
+def test_a_schedule_is_changed_and_removed_while_its_rollout_goes_on_to_its_end(slots):
     slots.schedule()
     slots.be_due()
     slots.schedule(PAUSED)

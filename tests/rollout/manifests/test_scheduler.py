@@ -1,9 +1,7 @@
 """Schedules by a clock that the test moves: each slot once, whatever dies, overlaps, fails or is removed."""
 
-from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +20,7 @@ from model.manifest_record import RunState, ScheduleRun
 from model.principal import RUN, SCHEDULES_APPLY, SCOPES, Principal
 from model.stream_options import StreamKind
 from rollout.manifests import scheduler as module
-from rollout.manifests.schedule import ScheduleManifest, read_schedule
+from rollout.manifests.schedule import read_schedule
 from rollout.manifests.scheduled_jobs import StartedJob
 from rollout.manifests.scheduler import Scheduler
 from rollout.manifests.service import ManifestService
@@ -99,7 +97,7 @@ class Yard:
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
+def yard(tmp_path):
     made = Yard(tmp_path / "jobs.db", "2026-03-02T00:30:00Z")
     yield made
     made.store.close()
@@ -109,7 +107,7 @@ def hours(number: float) -> timedelta:
     return timedelta(hours=number)
 
 
-def test_each_slot_has_one_job_however_many_replicas_look_and_it_is_the_schedule_s(yard: Yard) -> None:
+def test_each_slot_has_one_job_however_many_replicas_look_and_it_is_the_schedule_s(yard):
     yard.apply(HOURLY)
     assert yard.go(hours(0.4)) == [], "no slot is past when a schedule is new"
     for job in ("02 01:00", "02 02:00"):
@@ -122,7 +120,7 @@ def test_each_slot_has_one_job_however_many_replicas_look_and_it_is_the_schedule
     assert yard.jobs.principals == {Principal("schedule:hourly", frozenset(SCOPES), ("orders",))}
 
 
-def test_a_replica_that_dies_between_the_slot_and_its_job_is_followed_by_the_other(yard: Yard) -> None:
+def test_a_replica_that_dies_between_the_slot_and_its_job_is_followed_by_the_other(yard):
     yard.apply(HOURLY)
     yard.be_away(hours(0.5))
     yard.jobs.error = KeyboardInterrupt()  # type: ignore[assignment]
@@ -134,14 +132,14 @@ def test_a_replica_that_dies_between_the_slot_and_its_job_is_followed_by_the_oth
     assert (yard.jobs.made, yard.runs()) == (["02 01:00"], [("02 01:00", "RUNNING")])
 
 
-def test_missed_slots_are_not_made_up_for_without_a_catch_up(yard: Yard) -> None:
+def test_missed_slots_are_not_made_up_for_without_a_catch_up(yard):
     yard.apply(HOURLY)
     yard.be_away(hours(5.25))
     assert yard.go(hours(0.2)) == []
     assert yard.go(hours(0.25)) == ["02 06:00"]
 
 
-def test_slots_that_were_missed_are_decided_once_and_not_at_each_look(yard: Yard) -> None:
+def test_slots_that_were_missed_are_decided_once_and_not_at_each_look(yard):
     yard.apply(HOURLY)
     before = yard.go()
     with counted(yard.store) as idle:
@@ -154,9 +152,9 @@ def test_slots_that_were_missed_are_decided_once_and_not_at_each_look(yard: Yard
 
 
 def test_a_look_reads_only_the_schedules_that_changed_or_have_a_slot_due(yard, monkeypatch):
-    read: list[str] = []
+    read = []
 
-    def noted(document: Mapping[str, Any]) -> ScheduleManifest:
+    def noted(document):
         read.append(document["name"])
         return read_schedule(document)
 
@@ -192,14 +190,14 @@ def test_a_catch_up_makes_the_newest_missed_slots_within_its_window_one_after_an
     assert [state for _, state in yard.runs()] == ["SUCCEEDED"] * len(expected)
 
 
-def test_a_slot_beside_a_run_that_goes_on_is_left_out_by_default(yard: Yard) -> None:
+def test_a_slot_beside_a_run_that_goes_on_is_left_out_by_default(yard):
     yard.apply(HOURLY)
     assert yard.go(hours(3)) == ["02 01:00"]
     assert yard.runs() == [("02 01:00", "RUNNING"), ("02 02:00", "SKIPPED"), ("02 03:00", "SKIPPED")]
     assert yard.store.list_runs("hourly", limit=1)[0].why == "The run of 2026-03-02T01:00Z has not ended."
 
 
-def test_a_queue_holds_one_slot_and_it_starts_when_the_run_ends(yard: Yard) -> None:
+def test_a_queue_holds_one_slot_and_it_starts_when_the_run_ends(yard):
     yard.apply(f"{HOURLY}overlap: queue\n")
     assert yard.go(hours(3)) == ["02 01:00"]
     assert yard.runs() == [("02 01:00", "RUNNING"), ("02 02:00", "QUEUED"), ("02 03:00", "SKIPPED")]
@@ -210,7 +208,7 @@ def test_a_queue_holds_one_slot_and_it_starts_when_the_run_ends(yard: Yard) -> N
 BOB = Principal("bob", frozenset({RUN, SCHEDULES_APPLY}))
 
 
-def test_a_run_that_somebody_asks_for_is_made_once_as_theirs_and_stands_among_the_slots(yard: Yard) -> None:
+def test_a_run_that_somebody_asks_for_is_made_once_as_theirs_and_stands_among_the_slots(yard):
     yard.apply(HOURLY)
     yard.go(hours(1))
     yard.jobs.end("02 01:00")
@@ -229,7 +227,7 @@ def test_a_run_that_somebody_asks_for_is_made_once_as_theirs_and_stands_among_th
     assert yard.runs() == [("02 01:00", "SUCCEEDED"), ("02 01:30", "RUNNING"), ("02 01:30", "SKIPPED")]
 
 
-def test_a_run_that_somebody_asks_for_and_the_slots_give_way_to_each_other_by_the_overlap(yard: Yard) -> None:
+def test_a_run_that_somebody_asks_for_and_the_slots_give_way_to_each_other_by_the_overlap(yard):
     yard.apply(HOURLY)
     yard.go(hours(0.8))
     skipped = yard.service.run("hourly", principal=BOB)
@@ -248,7 +246,7 @@ def test_a_run_that_somebody_asks_for_and_the_slots_give_way_to_each_other_by_th
     assert made == [f"{queued.slot:%d %H:%M}"]
 
 
-def test_a_paused_schedule_runs_when_somebody_asks_and_none_without_the_right_to_its_job(yard: Yard) -> None:
+def test_a_paused_schedule_runs_when_somebody_asks_and_none_without_the_right_to_its_job(yard):
     yard.apply(HOURLY)
     yard.service.pause("hourly", principal=ANN)
     for missing in (RUN, SCHEDULES_APPLY):
@@ -263,7 +261,7 @@ def test_a_paused_schedule_runs_when_somebody_asks_and_none_without_the_right_to
     assert [state for _, state in yard.runs()] == ["RUNNING"]
 
 
-def test_a_failed_run_pauses_the_schedule_and_resuming_makes_no_past_slot(yard: Yard) -> None:
+def test_a_failed_run_pauses_the_schedule_and_resuming_makes_no_past_slot(yard):
     yard.apply(f"{HOURLY}on_failure: pause\ncatch_up: {{window_seconds: 86400, max: 5}}\n")
     yard.go(hours(0.5))
     yard.jobs.end("02 01:00", RunState.FAILED, "the driver died")
@@ -277,14 +275,14 @@ def test_a_failed_run_pauses_the_schedule_and_resuming_makes_no_past_slot(yard: 
     assert yard.go(hours(1)) == ["02 05:00"]
 
 
-def test_without_pause_a_failed_run_is_followed_by_the_next_slot(yard: Yard) -> None:
+def test_without_pause_a_failed_run_is_followed_by_the_next_slot(yard):
     yard.apply(HOURLY)
     yard.go(hours(0.5))
     yard.jobs.end("02 01:00", RunState.FAILED)
     assert yard.go(hours(1)) == ["02 02:00"]
 
 
-def test_another_cron_makes_no_past_slot_and_another_job_forgets_none(yard: Yard) -> None:
+def test_another_cron_makes_no_past_slot_and_another_job_forgets_none(yard):
     caught_up = HOURLY + "catch_up: {window_seconds: 86400, max: 5}\n"
     yard.apply(caught_up)
     yard.be_away(hours(2))
@@ -300,7 +298,7 @@ def test_another_cron_makes_no_past_slot_and_another_job_forgets_none(yard: Yard
     assert yard.store.list_runs("hourly", limit=1)[0].request["job"]["request"]["source"] == "a"
 
 
-def test_a_schedule_that_is_removed_lets_its_run_end_and_what_has_not_begun_never_does(yard: Yard) -> None:
+def test_a_schedule_that_is_removed_lets_its_run_end_and_what_has_not_begun_never_does(yard):
     yard.apply(f"{HOURLY}overlap: queue\n")
     yard.go(hours(2))
     assert yard.runs() == [("02 01:00", "RUNNING"), ("02 02:00", "QUEUED")]
@@ -314,7 +312,7 @@ def test_a_schedule_that_is_removed_lets_its_run_end_and_what_has_not_begun_neve
     assert yard.go(hours(1)) == ["02 05:00"], "it counts from when it came back"
 
 
-def test_a_start_that_fails_for_a_passing_reason_is_tried_every_minute_until_the_next_slot(yard: Yard) -> None:
+def test_a_start_that_fails_for_a_passing_reason_is_tried_every_minute_until_the_next_slot(yard):
     yard.apply(HOURLY)
     yard.jobs.error = RegistryError("The registry does not answer.")
     yard.go(hours(0.6), step=timedelta(seconds=10))
@@ -329,7 +327,7 @@ def test_a_start_that_fails_for_a_passing_reason_is_tried_every_minute_until_the
     assert yard.runs()[1] == ("02 02:00", "FAILED")
 
 
-def test_a_start_that_is_refused_has_failed_and_one_with_nothing_to_do_is_left_out(yard: Yard) -> None:
+def test_a_start_that_is_refused_has_failed_and_one_with_nothing_to_do_is_left_out(yard):
     yard.apply(HOURLY)
     yard.jobs.error = TopicNotFoundError("There is no topic orders.")
     yard.go(hours(1))
@@ -378,7 +376,7 @@ def test_a_clock_that_was_years_ahead_costs_no_slot_once_it_is_right(yard, touch
     assert len(yard.store.list_runs("hourly", limit=100)) == len(yard.jobs.made) == 3, "each slot once"
 
 
-def test_a_clock_that_is_set_back_runs_no_slot_again(yard: Yard) -> None:
+def test_a_clock_that_is_set_back_runs_no_slot_again(yard):
     yard.apply(f"{HOURLY}overlap: queue\ncatch_up: {{window_seconds: 86400, max: 5}}\n")
     for _ in range(4):
         for job in yard.go(hours(1)):
@@ -395,7 +393,7 @@ def test_a_clock_that_is_set_back_runs_no_slot_again(yard: Yard) -> None:
     assert [run for run, _ in yard.runs()] == [run for run, _ in runs]
 
 
-def test_a_schedule_that_a_newer_release_has_kept_keeps_no_other_from_its_slots(yard: Yard) -> None:
+def test_a_schedule_that_a_newer_release_has_kept_keeps_no_other_from_its_slots(yard):
     yard.apply(HOURLY)
     yard.apply(HOURLY.replace("hourly", "later"))
     document = {**yard.store.get_manifest("hourly").document, "jitter": 5}
@@ -411,7 +409,7 @@ def test_a_schedule_that_a_newer_release_has_kept_keeps_no_other_from_its_slots(
     assert len(yard.runs()) == 1
 
 
-def test_what_has_not_begun_of_a_schedule_that_became_a_rollout_never_does(yard: Yard) -> None:
+def test_what_has_not_begun_of_a_schedule_that_became_a_rollout_never_does(yard):
     yard.store.launch_stream("backup", StreamKind.BACKUP, actor="ann", release="1.2")
     yard.apply(f"{HOURLY}overlap: queue\n")
     yard.go(hours(2))
@@ -427,7 +425,7 @@ def test_a_replica_that_dies_between_a_failure_and_the_pause_leaves_neither(yard
     assert yard.go(hours(1)) == ["02 01:00"]
     yard.jobs.end("02 01:00", RunState.FAILED, "It broke.")
 
-    def die(*_: object) -> None:
+    def die(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -439,7 +437,7 @@ def test_a_replica_that_dies_between_a_failure_and_the_pause_leaves_neither(yard
     assert yard.store.get_manifest("hourly").paused == "The run of 2026-03-02T01:00Z failed: It broke."
 
 
-def test_a_slot_waits_for_a_run_that_somebody_asked_for_after_the_slot_had_ended(yard: Yard) -> None:
+def test_a_slot_waits_for_a_run_that_somebody_asked_for_after_the_slot_had_ended(yard):
     yard.apply(HOURLY + "overlap: queue\ncatch_up: {window_seconds: 3600, max: 1}\n")
     yard.be_away(hours(0.55))
     yard.service.run("hourly", principal=ANN)

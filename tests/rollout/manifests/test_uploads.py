@@ -3,14 +3,12 @@
 import errno
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from jobs.disk_files import DiskFiles
 from model.errors import ManifestOwnedError
-from model.file_version import FileVersion
 from model.principal import UPLOAD_SCOPES, Principal
 from rollout.manifests import uploads
 from rollout.manifests.upload_status import UploadStatus
@@ -45,13 +43,13 @@ class FolderYard(Yard):
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[FolderYard]:
+def yard(tmp_path):
     made = FolderYard(tmp_path)
     yield made
     made.store.close()
 
 
-def test_a_file_is_applied_once_however_many_replicas_watch_and_the_audit_says_by_whom(yard: FolderYard) -> None:
+def test_a_file_is_applied_once_however_many_replicas_watch_and_the_audit_says_by_whom(yard):
     yard.put("one")
     yard.go(30)
     (record,) = yard.store.list_manifests()
@@ -73,7 +71,7 @@ def test_a_file_is_applied_once_however_many_replicas_watch_and_the_audit_says_b
     assert yard.store.get_manifest("one").document["cron"] == "0 * * * *", "what is there counts, not its age"
 
 
-def test_a_file_that_is_being_written_is_left_alone_until_it_is_still(yard: FolderYard) -> None:
+def test_a_file_that_is_being_written_is_left_alone_until_it_is_still(yard):
     whole = SNAPSHOT.format("one", 0) + "overlap: queue\ndescription: the whole of it\n"
     for end in range(80, len(whole), 10):
         (yard.folder / "one.yaml").write_text(whole[:end])
@@ -104,7 +102,7 @@ def test_what_can_t_be_applied_is_a_fault_with_its_reason(yard, file, content, w
     assert yard.names() == []
 
 
-def test_a_name_that_somebody_else_applied_stays_theirs_and_is_taken_once_it_is_free(yard: FolderYard) -> None:
+def test_a_name_that_somebody_else_applied_stays_theirs_and_is_taken_once_it_is_free(yard):
     yard.service.apply("one", SNAPSHOT.format("one", 9).encode(), principal=ANN)
     yard.apply("one")
     assert "belongs to api. Change or remove it with 'refeed apply' or 'refeed delete'" in (
@@ -119,7 +117,7 @@ def test_a_name_that_somebody_else_applied_stays_theirs_and_is_taken_once_it_is_
     assert (yard.store.get_manifest("one").source, yard.fault("one.yaml")) == (yard.principal.name, None)
 
 
-def test_a_file_that_was_removed_leaves_its_manifest_which_a_person_removes(yard: FolderYard) -> None:
+def test_a_file_that_was_removed_leaves_its_manifest_which_a_person_removes(yard):
     yard.apply("one", "two", "three")
     with pytest.raises(ManifestOwnedError, match=r"belongs to upload:.* Change or delete its file"):
         yard.service.remove("one", principal=ANN)
@@ -141,9 +139,7 @@ def test_a_file_that_was_removed_leaves_its_manifest_which_a_person_removes(yard
 
 
 @pytest.mark.parametrize("source", [None, "upload:/elsewhere"])
-def test_manifests_of_a_folder_that_the_setting_named_before_wait_for_a_person(
-    yard: FolderYard, source: str | None
-) -> None:
+def test_manifests_of_a_folder_that_the_setting_named_before_wait_for_a_person(yard, source):
     yard.apply("one", "two")
     yard.service.apply("mine", SNAPSHOT.format("mine", 9).encode(), principal=ANN)
     assert yard.status.list_inbox(principal=ANN) == []
@@ -152,7 +148,7 @@ def test_manifests_of_a_folder_that_the_setting_named_before_wait_for_a_person(
     assert "does not name this folder any more, and its manifests stay: one, two. " in item.message
 
 
-def test_what_nobody_watches_any_more_may_be_removed(yard: FolderYard) -> None:
+def test_what_nobody_watches_any_more_may_be_removed(yard):
     yard.apply("one", "two")
     for watcher in yard.watchers:
         watcher.stop()
@@ -163,7 +159,7 @@ def test_what_nobody_watches_any_more_may_be_removed(yard: FolderYard) -> None:
     assert yard.names() == ["one", "two"], "its file is there, and so it is applied again"
 
 
-def test_many_files_that_have_gone_are_one_item_that_names_some(yard: FolderYard) -> None:
+def test_many_files_that_have_gone_are_one_item_that_names_some(yard):
     names = [f"m{number:02}" for number in range(13)]
     yard.apply(*names)
     yard.remove(*names)
@@ -172,7 +168,7 @@ def test_many_files_that_have_gone_are_one_item_that_names_some(yard: FolderYard
     assert "m09 and 3 more. The manifests stay." in item.message
 
 
-def test_a_file_that_is_written_by_a_removal_and_a_rename_stays(yard: FolderYard) -> None:
+def test_a_file_that_is_written_by_a_removal_and_a_rename_stays(yard):
     path = yard.put("one")
     yard.apply("two")
     for _ in range(4):
@@ -184,9 +180,7 @@ def test_a_file_that_is_written_by_a_removal_and_a_rename_stays(yard: FolderYard
     assert (yard.names(), [line[0] for line in yard.audit()]) == (["one", "two"], ["applyManifest"] * 2)
 
 
-def test_a_file_that_was_renamed_leaves_its_manifest_and_is_another_one_once_its_name_fits(
-    yard: FolderYard,
-) -> None:
+def test_a_file_that_was_renamed_leaves_its_manifest_and_is_another_one_once_its_name_fits(yard):
     path = yard.put("one")
     yard.go()
     path.rename(yard.folder / "two.yaml")
@@ -197,7 +191,7 @@ def test_a_file_that_was_renamed_leaves_its_manifest_and_is_another_one_once_its
     assert (yard.names(), yard.gone(), yard.fault("two.yaml")) == (["one", "two"], {"one.yaml"}, None)
 
 
-def test_a_folder_that_is_empty_or_away_removes_nothing_and_says_so(yard: FolderYard) -> None:
+def test_a_folder_that_is_empty_or_away_removes_nothing_and_says_so(yard):
     yard.apply("one", "two")
     mounted = yard.folder.rename(yard.folder.with_name("mounted"))
     yard.go(RETRY_SECONDS + 30)
@@ -222,9 +216,9 @@ def test_a_replica_that_was_stopped_in_mid_look_changes_nothing_after_another_ha
     stopped.tick()
     yard.seconds += SETTLE_SECONDS
     read = DiskFiles.read_version
-    done: list[str] = []
+    done = []
 
-    def read_and_stop(files: DiskFiles, name: str, version: FileVersion) -> bytes | None:
+    def read_and_stop(files, name, version):
         content = read(files, name, version)
         if not done:
             done.append(name)
@@ -244,8 +238,8 @@ def test_a_replica_that_was_stopped_in_mid_look_changes_nothing_after_another_ha
 
 
 def test_a_replica_that_died_after_applying_and_before_noting_is_followed_without_a_second_change(
-    yard: FolderYard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    yard, monkeypatch
+):
     yard.put("one")
     with monkeypatch.context() as patched:
         patched.setattr(yard.store, "note_upload", _die)
@@ -278,7 +272,7 @@ def test_a_look_that_hangs_keeps_no_replica_from_ending_and_changes_nothing_afte
     reading, going_on = threading.Event(), threading.Event()
     read = DiskFiles.read_version
 
-    def hang(files: DiskFiles, name: str, version: FileVersion) -> bytes | None:
+    def hang(files, name, version):
         content = read(files, name, version)
         reading.set()
         going_on.wait(20)
@@ -297,7 +291,7 @@ def test_a_look_that_hangs_keeps_no_replica_from_ending_and_changes_nothing_afte
     assert (yard.names(), yard.audit()) == ([], [])
 
 
-def test_scopes_that_the_setting_no_longer_names_are_taken_from_what_was_applied(yard: FolderYard) -> None:
+def test_scopes_that_the_setting_no_longer_names_are_taken_from_what_was_applied(yard):
     yard.apply("one")
     yard.watchers[0].stop()
     less = Principal(yard.principal.name, frozenset({"schedules.apply"}))
@@ -309,7 +303,7 @@ def test_scopes_that_the_setting_no_longer_names_are_taken_from_what_was_applied
     assert "streams.operate" in (yard.fault("one.yaml") or "")
 
 
-def test_a_file_of_the_same_size_and_time_of_another_inode_is_another_version(tmp_path: Path) -> None:
+def test_a_file_of_the_same_size_and_time_of_another_inode_is_another_version(tmp_path):
     files = DiskFiles(tmp_path)
     for name, content in (("a", b"1"), ("b", b"2")):
         (tmp_path / name).write_bytes(content)
@@ -361,7 +355,7 @@ def _die(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_file_whose_name_is_no_utf_8_keeps_no_other_from_being_applied(yard: FolderYard) -> None:
+def test_a_file_whose_name_is_no_utf_8_keeps_no_other_from_being_applied(yard):
     Path(os.fsdecode(os.fsencode(yard.folder) + b"/caf\xe9.yaml")).write_text(SNAPSHOT.format("one", 0))
     yard.apply("one")
     assert yard.names() == ["one"]
@@ -374,7 +368,7 @@ def test_a_file_that_can_t_be_read_is_a_fault_of_its_own_until_it_can(yard, monk
         yard.put(name)
     read = DiskFiles.read_version
 
-    def refuse(files: DiskFiles, name: str, version: FileVersion) -> bytes | None:
+    def refuse(files, name, version):
         if name == "one.yaml":
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return read(files, name, version)

@@ -1,6 +1,5 @@
 """Manifests in a bucket, whose notifications come twice, late, in any order or never."""
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -53,18 +52,18 @@ class BucketYard(Yard):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PubSubServer]:
+def server(tmp_path_factory):
     with PubSubServer(tmp_path_factory.mktemp("pubsub")) as running:
         yield running
 
 
 @pytest.fixture
-def start(tmp_path, server, monkeypatch) -> Iterator[Callable[..., BucketYard]]:
+def start(tmp_path, server, monkeypatch):
     yards = []
     with running_gcs("ours") as gcs, PubSub("shop", server.emulator_host) as pubsub, pointing_at(gcs, monkeypatch):
         pubsub.create_topic(TOPIC)
 
-        def start(subscription: str = f"changes-{tmp_path.name}") -> BucketYard:
+        def start(subscription=f"changes-{tmp_path.name}"):
             yards.append(BucketYard(tmp_path, gcs, pubsub, subscription))
             return yards[-1]
 
@@ -77,12 +76,12 @@ def start(tmp_path, server, monkeypatch) -> Iterator[Callable[..., BucketYard]]:
 
 
 @pytest.fixture
-def yard(start: Callable[..., BucketYard]) -> BucketYard:
+def yard(start):
     return start()
 
 
 @pytest.mark.parametrize("is_versioned", [False, True])
-def test_what_lives_is_applied_however_its_events_come(yard: BucketYard, is_versioned: bool) -> None:
+def test_what_lives_is_applied_however_its_events_come(yard, is_versioned):
     if is_versioned:
         yard.gcs.versioned.add("ours")
     yard.go(2)
@@ -105,7 +104,7 @@ def test_what_lives_is_applied_however_its_events_come(yard: BucketYard, is_vers
     }
 
 
-def test_an_event_leads_to_a_look_at_once_and_one_that_never_comes_is_made_up_for(yard: BucketYard) -> None:
+def test_an_event_leads_to_a_look_at_once_and_one_that_never_comes_is_made_up_for(yard):
     yard.put("one", 1)
     yard.go(1)
     assert yard.crons() == {"one": "1"}
@@ -137,7 +136,7 @@ def test_an_object_that_was_deleted_leaves_its_manifest_and_an_older_event_does_
     assert (yard.crons(), yard.gone()) == ({"keep": "0", "one": "5"}, set())
 
 
-def test_a_bucket_that_is_emptied_or_away_or_loses_several_objects_removes_nothing(yard: BucketYard) -> None:
+def test_a_bucket_that_is_emptied_or_away_or_loses_several_objects_removes_nothing(yard):
     for name in ("keep", "one", "two"):
         yard.put(name)
     yard.go()

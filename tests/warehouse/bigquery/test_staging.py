@@ -1,6 +1,5 @@
 """What became of a backfill whose rows a merge took longer ago than BigQuery remembers."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,13 +7,12 @@ import pytest
 from model.errors import AlreadyMergedError
 from model.job import new_job_id
 from tests.reporting.shops import BigQueryShop, order
-from tests.standin.fixture import StandIn
 
 pytestmark = pytest.mark.cloud
 
 
 @pytest.fixture
-def shop(shared_standin: StandIn) -> Iterator[BigQueryShop]:
+def shop(shared_standin):
     shop = BigQueryShop(dataset="staging_past", standin=shared_standin)
     yield shop
     shop.warehouse.close()

@@ -1,7 +1,6 @@
 """Merges and views of a lake in a bucket."""
 
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -14,11 +13,11 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def shop(bucket_lake: str, tmp_path: Path) -> LakeShop:
+def shop(bucket_lake, tmp_path):
     return LakeShop(lake=bucket_lake, folder=tmp_path)
 
 
-def test_versions_that_are_staged_over_days_and_repaired_are_merged_and_seen(shop: LakeShop) -> None:
+def test_versions_that_are_staged_over_days_and_repaired_are_merged_and_seen(shop):
     shop.stage([order(1), order(2, note='"broken"'), order(3, day=2)], START)
     assert shop.view(START) == shop.oracle()
     shop.merge(START + HOUR)

@@ -5,7 +5,6 @@ import shutil
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
@@ -17,14 +16,14 @@ from connectors.lake.merging import MergeChanges, microseconds
 from model.errors import AuditFailedError, WarehouseError
 from model.schema import Field, RowSchema
 from tests.reporting.shops import SCHEMA, START, LakeShop, order
-from warehouse.lake.tasks import LocalTasks, MergeWork
+from warehouse.lake.tasks import LocalTasks
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> LakeShop:
+def shop(tmp_path):
     return LakeShop(lake=tmp_path / "lake")
 
 
@@ -32,14 +31,14 @@ def files(shop: LakeShop) -> dict[date | None, str]:
     return {file.partition: file.name for file in shop.table().snapshot().files}
 
 
-def test_only_partitions_that_change_are_read_and_written(shop: LakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_partitions_that_change_are_read_and_written(shop, monkeypatch):
     shop.stage([order(n, day=1 + n % 20) for n in range(200)], START)
     shop.merge(START + 3 * HOUR)
     before = files(shop)
-    read: list[date | None] = []
+    read = []
     compare = MergeChanges.compare
 
-    def watched(changes: MergeChanges, reporting: Any) -> Any:
+    def watched(changes, reporting):
         read.extend(file.partition for file in reporting)
         return compare(changes, reporting)
 
@@ -53,11 +52,11 @@ def test_only_partitions_that_change_are_read_and_written(shop: LakeShop, monkey
     assert shop.reporting() == shop.oracle()
 
 
-def test_rows_are_chosen_only_where_not_all_of_them_win(shop: LakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen: list[str | None] = []
+def test_rows_are_chosen_only_where_not_all_of_them_win(shop, monkeypatch):
+    chosen = []
     choose = MergeChanges._choose
 
-    def watched(changes: MergeChanges, places: Any) -> str | None:
+    def watched(changes, places):
         chosen.append(choose(changes, places))
         return chosen[-1]
 
@@ -73,7 +72,7 @@ def test_rows_are_chosen_only_where_not_all_of_them_win(shop: LakeShop, monkeypa
 
 
 def test_a_reading_that_fails_while_rows_are_dealt_out_changes_nothing(shop, monkeypatch):
-    def broken(batches: Any) -> Any:
+    def broken(batches):
         yield next(iter(batches))
         raise duckdb.IOException("the disk is gone")
 
@@ -87,7 +86,7 @@ def test_a_reading_that_fails_while_rows_are_dealt_out_changes_nothing(shop, mon
     assert shop.reporting() == shop.oracle()
 
 
-def test_a_merge_takes_what_was_committed_after_the_one_before_it_and_no_more(shop: LakeShop) -> None:
+def test_a_merge_takes_what_was_committed_after_the_one_before_it_and_no_more(shop):
     shop.stage([order(1)], START)
     row = {**dict.fromkeys(shop.schema.names()), **order(2), "ingest_time": START}
     late = shop.write_file([row])
@@ -101,9 +100,9 @@ def test_a_merge_takes_what_was_committed_after_the_one_before_it_and_no_more(sh
     assert shop.merge(START + 10 * HOUR).changed == 0
 
 
-def test_what_is_committed_while_a_merge_writes_is_of_the_next_one(shop: LakeShop) -> None:
+def test_what_is_committed_while_a_merge_writes_is_of_the_next_one(shop):
     class Interrupted(LocalTasks):
-        def rewrite(self, work: MergeWork, partitions: Any) -> Any:
+        def rewrite(self, work, partitions):
             shop.stage([order(2)], START)
             return super().rewrite(work, partitions)
 
@@ -115,7 +114,7 @@ def test_what_is_committed_while_a_merge_writes_is_of_the_next_one(shop: LakeSho
     assert shop.reporting() == shop.oracle()
 
 
-def test_what_compaction_writes_anew_between_two_merges_is_not_lost(shop: LakeShop) -> None:
+def test_what_compaction_writes_anew_between_two_merges_is_not_lost(shop):
     shop.stage([order(1), order(2)], START)
     shop.merge(START + HOUR)
     shop.stage([order(3), order(1, minute=1)], START - 9 * HOUR)
@@ -128,7 +127,7 @@ def test_what_compaction_writes_anew_between_two_merges_is_not_lost(shop: LakeSh
     assert shop.merge(START + 3 * HOUR).changed == 0
 
 
-def test_compaction_of_what_is_merged_brings_it_again_once_which_changes_nothing(shop: LakeShop) -> None:
+def test_compaction_of_what_is_merged_brings_it_again_once_which_changes_nothing(shop):
     shop.stage([order(1)], START)
     shop.stage([order(2)], START + DAY)
     shop.stage([order(3)], START + DAY)
@@ -141,7 +140,7 @@ def test_compaction_of_what_is_merged_brings_it_again_once_which_changes_nothing
     assert shop.merge(START + 4 * DAY).changed == 0
 
 
-def test_a_log_that_is_cleaned_up_takes_nothing_from_the_next_merge(shop: LakeShop) -> None:
+def test_a_log_that_is_cleaned_up_takes_nothing_from_the_next_merge(shop):
     shop.stage([order(1)], START)
     shop.merge(START + HOUR)
     shop.stage([order(2)], START - 9 * HOUR)
@@ -153,7 +152,7 @@ def test_a_log_that_is_cleaned_up_takes_nothing_from_the_next_merge(shop: LakeSh
     assert shop.reporting() == shop.oracle()
 
 
-def test_everything_is_taken_again_where_nobody_knows_what_was_taken(shop: LakeShop) -> None:
+def test_everything_is_taken_again_where_nobody_knows_what_was_taken(shop):
     shop.stage([order(1)], START)
     shop.merge(START + DAY)
     shop.stage([order(2)], START - 9 * DAY)
@@ -164,7 +163,7 @@ def test_everything_is_taken_again_where_nobody_knows_what_was_taken(shop: LakeS
     assert shop.merge(START + 3 * DAY).changed == 0
 
 
-def test_lists_of_what_was_taken_are_kept_for_a_day(shop: LakeShop) -> None:
+def test_lists_of_what_was_taken_are_kept_for_a_day(shop):
     shop.stage([order(1)], START)
     for hour in range(3):
         shop.merge(START + hour * HOUR)
@@ -191,7 +190,7 @@ def test_a_table_that_was_merged_without_lists_is_read_from_a_day_before_its_las
     assert shop.merge(START + 9 * DAY + 3 * HOUR).changed == 0
 
 
-def test_an_index_that_is_lost_is_made_anew(shop: LakeShop) -> None:
+def test_an_index_that_is_lost_is_made_anew(shop):
     shop.stage([order(n, day=1 + n % 5) for n in range(20)], START)
     shop.merge(START + HOUR)
     shutil.rmtree(f"{shop.table().uri}/{FOLDER}")
@@ -200,14 +199,14 @@ def test_an_index_that_is_lost_is_made_anew(shop: LakeShop) -> None:
     assert shop.reporting() == shop.oracle()
 
 
-def test_a_merge_that_does_not_add_up_says_so_and_leaves_reporting_as_it_was(shop: LakeShop) -> None:
+def test_a_merge_that_does_not_add_up_says_so_and_leaves_reporting_as_it_was(shop):
     shop.stage([order(1), order(2)], START)
     shop.merge(START + HOUR)
     before = shop.reporting()
     shop.stage([order(1, minute=1), order(3, day=2)], START + 8 * HOUR)
 
     class Losing(LocalTasks):
-        def rewrite(self, work: MergeWork, partitions: Any) -> Any:
+        def rewrite(self, work, partitions):
             # Its rows are there, and the task is given none of them.
             dealt = replace(work.dealt, batches={**work.dealt.batches, date(2026, 3, 2): []})
             return super().rewrite(replace(work, dealt=dealt), partitions)

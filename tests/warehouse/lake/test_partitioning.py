@@ -1,7 +1,6 @@
 """Tables of rows that are partitioned by the hour, as REFEED_ARCHIVE_PARTITIONING says of a lake's tables."""
 
 from datetime import UTC, date, datetime
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -29,7 +28,7 @@ BACKFILL = new_job_id("bf")
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> LakeWarehouse:
+def lake(tmp_path):
     return LakeWarehouse(str(tmp_path / "lake"), "backup.messages", "pipeline.dead_letters", "hour", "500MB")
 
 
@@ -41,7 +40,7 @@ def stage(lake: LakeWarehouse, *ids: str, backfill: str | None = None) -> None:
     tables.append(ORDERS.staging, pa.RecordBatch.from_pylist(rows, schema=arrow_schema(SCHEMA)))
 
 
-def test_rows_are_merged_shown_and_reverted(lake: LakeWarehouse, tmp_path: Path) -> None:
+def test_rows_are_merged_shown_and_reverted(lake, tmp_path):
     stage(lake, "1", "2")
     merger = lake.open_merger(tmp_path / "merge")
     assert merger.merge(ORDERS, now=NOW, since=None, is_dry_run=False).newer == 2
@@ -53,7 +52,7 @@ def test_rows_are_merged_shown_and_reverted(lake: LakeWarehouse, tmp_path: Path)
     assert merger.merge(ORDERS, now=NOW, since=None, is_dry_run=False).newer == 0
 
 
-def test_upkeep_by_partitions_of_a_reporting_table_is_refused(lake: LakeWarehouse, tmp_path: Path) -> None:
+def test_upkeep_by_partitions_of_a_reporting_table_is_refused(lake, tmp_path):
     stage(lake, "1")
     lake.open_merger(tmp_path / "merge").merge(ORDERS, now=NOW, since=None, is_dry_run=False)
     upkeep = lake.open_upkeep(ORDERS.reporting)

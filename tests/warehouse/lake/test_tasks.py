@@ -1,8 +1,6 @@
 """A Spark of this process runs merges, whatever somebody's own Spark, Hadoop and notebooks are set up with."""
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +26,7 @@ def close_session(spark: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def spark(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
         for name, value in set_up_elsewhere(tmp_path_factory.mktemp("elsewhere")).items():
             patched.setenv(name, value)
@@ -39,14 +37,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         close_session(session)
 
 
-def test_a_session_runs_on_a_machine_that_is_set_up_for_another_spark(spark: Any, tmp_path: Path) -> None:
+def test_a_session_runs_on_a_machine_that_is_set_up_for_another_spark(spark, tmp_path):
     (tmp_path / "words").write_text("one\ntwo\n")
     words = spark.read.text(str(tmp_path / "words")).mapInArrow(lambda batches: batches, "value string")
     assert sorted(row.value for row in words.collect()) == ["one", "two"]
     assert (spark.sparkContext.master, type(spark).__module__) == ("local[2]", "pyspark.sql.session")
 
 
-def test_a_merge_of_spark_tasks_is_the_same_merge(spark: Any, tmp_path: Path) -> None:
+def test_a_merge_of_spark_tasks_is_the_same_merge(spark, tmp_path):
     shop = LakeShop(lake=tmp_path / "lake", tasks=SparkTasks(spark))
     shop.stage([order(n, day=1 + n % 3) for n in range(30)], START)
     assert shop.merge(START + timedelta(hours=3)).newer == 30

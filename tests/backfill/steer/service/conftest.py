@@ -1,8 +1,6 @@
 """A service over a local Pub/Sub server, whose drivers only sleep: the tests say what they would have written."""
 
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +10,6 @@ from backfill.plan.settings import BackfillSettings
 from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, SliceCheckpoint
 from backfill.run.selection import write_selection
-from backfill.steer.service import BackfillService
-from connectors.lake.archive import LakeArchive
 from jobs.store import JobStore
 from model.archive import Attempt
 from tests.backfill.conftest import MemoryStaging
@@ -34,22 +30,22 @@ def window(first_day: int = -1, last_day: int = 2) -> dict[str, Any]:
 
 
 @pytest.fixture
-def request_of() -> Callable[..., BackfillRequest]:
+def request_of():
     """Make a request; ``days`` are the window's ends, counted from today."""
 
-    def make(days: tuple[int, int] = (-1, 2), **changes: Any) -> BackfillRequest:
+    def make(days=(-1, 2), **changes):
         return BackfillRequest(**{"query": QUERY, "topic": "replay", "parameters": window(*days), **changes})
 
     return make
 
 
 @pytest.fixture
-def staging() -> MemoryStaging:
+def staging():
     return MemoryStaging()
 
 
 @pytest.fixture
-def deployment(tmp_path, emulator_host, pubsub) -> BackfillSettings:
+def deployment(tmp_path, emulator_host, pubsub):
     """With the topics that a backfill may publish to."""
     for name in ("replay", "other", "elsewhere"):
         pubsub.create_topic(name)
@@ -65,7 +61,7 @@ def deployment(tmp_path, emulator_host, pubsub) -> BackfillSettings:
 
 
 @pytest.fixture
-def store(service: BackfillService, deployment: BackfillSettings) -> Iterator[JobStore]:
+def store(service, deployment):
     """The service's own job store, opened once more."""
     store = JobStore(deployment.home / "jobs.db")
     yield store
@@ -73,15 +69,15 @@ def store(service: BackfillService, deployment: BackfillSettings) -> Iterator[Jo
 
 
 @pytest.fixture
-def folder_of(tmp_path: Path) -> Callable[[str], BackfillFolder]:
+def folder_of(tmp_path):
     return lambda job_id: BackfillFolder(tmp_path / "backfills" / job_id)
 
 
 @pytest.fixture
-def publish(folder_of: Callable[[str], BackfillFolder], rows: Any) -> Callable[..., None]:
+def publish(folder_of, rows):
     """Leave what a driver leaves that has selected ``count`` rows and published some of them."""
 
-    def leave(job_id: str, count: int, published: int, failed: int = 0, *, epoch: int = 1) -> None:
+    def leave(job_id, count, published, failed=0, *, epoch=1):
         folder = folder_of(job_id)
         if not folder.selection.exists():
             write_selection([rows(count)], folder.selection)
@@ -96,7 +92,7 @@ def publish(folder_of: Callable[[str], BackfillFolder], rows: Any) -> Callable[.
 
 
 @pytest.fixture
-def archive(deployment: BackfillSettings, rows: Any) -> LakeArchive:
+def archive(deployment, rows):
     """An archive of 30 orders and 5 members."""
     archive = deployment.warehouse.open_archive()
     archive.create()

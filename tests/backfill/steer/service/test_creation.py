@@ -1,12 +1,11 @@
 """What a create checks, keeps and refuses."""
 
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
-from backfill.plan.request import BackfillRequest, YieldTo
+from backfill.plan.request import YieldTo
 from backfill.run.progress import Progress
 from jobs.store import JobStore, StoredPlan
 from model.errors import (
@@ -24,7 +23,6 @@ from model.job import JobState, is_job_id
 from model.message import replay_token
 from model.principal import MESSAGES, PLAN, READ, RUN, Principal
 
-RequestOf = Callable[..., BackfillRequest]
 ANN = Principal("key:ann", frozenset({READ, PLAN, RUN}))
 
 

@@ -1,6 +1,6 @@
 """Volumes by the notes of attempts: an open attempt counts once it is committed, an abandoned one never."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Any
@@ -16,7 +16,6 @@ from model.archive import Attempt
 from model.errors import CommitOutcomeUnknownError, WarehouseUnavailableError
 from model.volume import HourVolumes
 from model.window import Window
-from tests.standin.fixture import StandIn
 from tests.worlds.tables import pulled
 
 BILLED = ("jobs.insert", "jobs.query")
@@ -97,7 +96,7 @@ def test_notes_that_came_before_a_read_broke_are_counted_by_the_next_one(archive
         archive.commit([write(archive, "orders", number)], Attempt("s", number, "l", epoch))
     looker, rows = archive.another(), volumes.NotedVolumes._rows
 
-    def break_after_the_newest(noted: volumes.NotedVolumes, since: datetime) -> Iterator[Mapping[str, Any]]:
+    def break_after_the_newest(noted, since):
         yield max(rows(noted, since), key=itemgetter("noted_at"))
         raise WarehouseUnavailableError
 
@@ -127,13 +126,13 @@ def _document_without_volumes(parts: Sequence[WrittenPart]) -> dict[str, Any]:
     return tables
 
 
-def test_what_is_older_than_the_notes_is_unknown(archive: BigQueryArchive) -> None:
+def test_what_is_older_than_the_notes_is_unknown(archive):
     now = datetime.now(UTC)
     assert archive.volumes(Window(now - timedelta(days=40), now)).unknown
     assert not archive.volumes(Window(now - timedelta(days=28), now)).unknown
 
 
-def test_rows_in_the_write_buffer_count(archive: BigQueryArchive, shared_standin: StandIn) -> None:
+def test_rows_in_the_write_buffer_count(archive, shared_standin):
     shared_standin.hold_write_buffer(f"{archive.table}_attempts")
     epoch = archive.take_lease("l")
     archive.commit([write(archive, "orders", 4)], Attempt("s", 1, "l", epoch))

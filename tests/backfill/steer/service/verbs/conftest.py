@@ -1,22 +1,16 @@
 """Backfills that run or have ended, for what is done with them."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
-from backfill.plan.request import BackfillRequest
-from backfill.steer.service import BackfillService
 from model.job import JobState
 from model.principal import APPROVE, PLAN, READ, RUN, Principal
 from tests.waiting import wait_until
 
-RequestOf = Callable[..., BackfillRequest]
 ANN = Principal("key:ann", frozenset({READ, PLAN, RUN, APPROVE}))
 
 
 @pytest.fixture
-def running(service: BackfillService, request_of: RequestOf) -> str:
+def running(service, request_of):
     """A backfill whose driver sleeps."""
     made = service.create(request_of(rate_limit_messages_per_second=100.0), principal=ANN)
     service.start()
@@ -25,10 +19,10 @@ def running(service: BackfillService, request_of: RequestOf) -> str:
 
 
 @pytest.fixture
-def ended(service: BackfillService, request_of: RequestOf, deployment: Any) -> Callable[..., str]:
+def ended(service, request_of, deployment):
     """Make a backfill that has run and ended, as the store has it."""
 
-    def end(state: JobState, using: BackfillService = service) -> str:
+    def end(state, using=service):
         made = using.create(request_of(allow_overlap=True), principal=ANN)
         using._store.begin_attempt(made.id)
         using._store.move(made.id, JobState.RUNNING, actor="refeed")

@@ -1,20 +1,13 @@
 """What is done with a backfill that runs or waits: cancel, pause, resume, change."""
 
-from collections.abc import Callable
-
 import pytest
 
-from backfill.plan.request import BackfillRequest
-from backfill.run.folder import BackfillFolder
-from backfill.steer.service import BackfillService
 from jobs.folder import Control, Order
 from model.errors import ForbiddenError, JobStateError, RequestInvalidError
 from model.job import JobState
 from model.principal import APPROVE, PLAN, READ, RUN, Principal
 from tests.waiting import wait_until
 
-RequestOf = Callable[..., BackfillRequest]
-FolderOf = Callable[[str], BackfillFolder]
 ANN = Principal("key:ann", frozenset({READ, PLAN, RUN, APPROVE}))
 
 
@@ -73,14 +66,14 @@ def test_what_waits_for_its_turn_is_paused_and_never_launched(service, launcher,
     assert service.resume(made.id, principal=ANN).state is JobState.PENDING
 
 
-def test_a_paused_backfill_is_cancelled(service: BackfillService, running: str, request_of: RequestOf) -> None:
+def test_a_paused_backfill_is_cancelled(service, running, request_of):
     waiting = service.create(request_of(topic="other", start_paused=True), principal=ANN)
     assert service.cancel(waiting.id, principal=ANN).state is JobState.CANCELLED
     service.pause(running, principal=ANN)
     assert service.cancel(running, principal=ANN).state is JobState.CANCELLING
 
 
-def test_a_resume_ends_the_canary(service: BackfillService, request_of: RequestOf, folder_of: FolderOf) -> None:
+def test_a_resume_ends_the_canary(service, request_of, folder_of):
     made = service.create(request_of(canary_messages=5), principal=ANN)
     assert (made.canary_messages, made.canary) == (5, {"messages": 5, "state": "ahead"})
     service.start()
@@ -106,7 +99,7 @@ def test_a_description_changes_after_the_end_and_a_rate_does_not(service, ended)
         service.change(job_id, {"description": "x" * 3000}, principal=ANN)
 
 
-def test_a_caller_without_the_topic_steers_nothing(service: BackfillService, running: str) -> None:
+def test_a_caller_without_the_topic_steers_nothing(service, running):
     stranger = Principal("narrow", frozenset({RUN}), ("other",))
     for call in (service.pause, service.resume, service.cancel, service.retry, service.revert):
         with pytest.raises(ForbiddenError):
