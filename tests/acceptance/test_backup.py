@@ -97,7 +97,6 @@ def test_topics_attached_meanwhile_rivals_a_broker_killed_and_a_drain_change_not
     backyard.publish("orders", 300, seed=2)
     assert backup.stop() == 0
     status = StatusFile.read(backyard.home / "streams" / "backup" / "status.json")
-    assert status is not None
     assert (status["state"], status["totals"]["replays"]) == ("stopped", 1)
     # An API with another home finds the same in the store.
     with closing(open_store(shared)) as store:
@@ -156,7 +155,6 @@ def test_a_drain_with_a_bound_another_pace_a_pause_and_a_cancel_lose_and_repeat_
     wait_until(lambda: not backup.is_running, seconds=30, why="it ends")
     assert backup.exit_code == 0, backup.log_tail()
     status = StatusFile.read(folder.status)
-    assert status is not None
     assert (status["state"], status["control_number"], status["not_committed"]) == ("stopped", 1, 300)
     assert status["error"]["code"] == "drain_timed_out"
     assert (backyard.unacked(), backyard.archived()) == (300, [])

@@ -119,5 +119,4 @@ def test_a_quota_that_is_used_up_is_waited_for_and_refused_rows_are_dead_letters
     assert ("orders", dead["message_id"]) not in backyard.archived_ids()
     assert backup.stop() == 0
     found = StatusFile.read(status)
-    assert found is not None
     assert found["totals"]["dead_letters"] == 1

@@ -40,16 +40,13 @@ class Server:
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (file_bytes, hard))
-        assert self.process.stdout is not None
         assert self.process.stdout.readline().startswith("Pub/Sub server on 127.0.0.1:"), (
             "the server did not start"
         )
 
     def end(self, signal_number: int = signal.SIGKILL) -> int:
-        assert self.process is not None
         os.kill(self.process.pid, signal_number)
         code = self.process.wait(30)
-        assert self.process.stdout is not None
         self.process.stdout.close()
         return code
 

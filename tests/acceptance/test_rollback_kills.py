@@ -143,7 +143,6 @@ def test_a_pipeline_goes_back_to_a_snapshot_through_kills_at_every_step_of_both(
     # It is whole, and there is nothing else: neither at Pub/Sub nor on the disk.
     assert {each.id for each in plant.pubsub.list_snapshots()} == {each.snapshot for each in made.sources}
     assert [each.subscription for each in made.sources] == ["refeed-pipeline.members", "refeed-pipeline.orders"]
-    assert made.place is not None
     folder = Path(made.place.location)
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
     assert {path.name for path in folder.iterdir()} == {"state.tar", "snapshot.json"}

@@ -99,7 +99,6 @@ def test_a_stream_is_rolled_out_reversed_taken_back_by_itself_and_survives_its_a
     replica.apply("broken", "broken", "update", seconds=120)
     rollout.wait_for_update(UpdateState.WATCHING)
     back = replica.wait_for(UpdateState.ROLLED_BACK, publishing=True)
-    assert back.error is not None
     assert back.error.code == "stream_died"
     assert replica.release() is None
     logs = rollout.living().error.logs
@@ -140,5 +139,4 @@ def update_over_kills(rollout: Rollout, replica: Replica) -> StreamUpdate:
 
 def processed(rollout: StreamUpdate) -> float:
     """Return how many messages the new release had processed when it was judged."""
-    assert rollout.figures is not None
     return rollout.figures["after"]["messages"]

@@ -148,7 +148,6 @@ def test_a_release_that_agrees_in_the_shadow_takes_over_and_one_that_differs_cha
     yard.roll("null", "same", lambda _: not agents[0].is_running)
     (left,) = yard.shadows()
     shadow = find_instance("the shadow", left)
-    assert shadow is not None
     assert shadow.is_running
     agents.append(plant.start_agent())
     yard.send(20)
@@ -163,7 +162,6 @@ def test_a_release_that_agrees_in_the_shadow_takes_over_and_one_that_differs_cha
 
     halted = yard.roll("same", "capitals", lambda found: found.state.is_ended)
     assert halted.state is UpdateState.FAILED, f"{halted}: {yard.logs()}"
-    assert halted.error is not None
     assert halted.error.code == "shadow_differs"
     report = REPORT.validate_python(dict(halted.figures or {})["shadow"])
     assert report.rows_different >= 1

@@ -280,7 +280,6 @@ def test_take_back_the_last_update_by_http(night, updated, wire):
 def assert_snapshot(night: Night, snapshot_id: str) -> None:
     made = night.store.get_snapshot(snapshot_id)
     assert (made.state, made.stream, made.created_by) == (SnapshotState.COMPLETED, STREAM_NAME, ANN)
-    assert made.place is not None
     assert Path(made.place.location).is_dir()
     (source,) = made.sources
     assert source.subscription == SUBSCRIPTION

@@ -18,7 +18,6 @@ def main(ready: Path) -> None:
     service = ManifestService(store)
     with PubSub(settings.project, settings.pubsub_address) as pubsub:
         watcher = open_uploads(settings, store, service, pubsub)
-        assert watcher is not None
         watcher.start()
         ready.touch()
         Event().wait()

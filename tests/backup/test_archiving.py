@@ -143,7 +143,6 @@ def test_the_status_file_counts_what_was_done(stream, pulled, tmp_path):
     stream.batch([pulled("orders", b"a", b"b")])
     stream.batch([pulled("orders", b"b", first=2)])
     status = StatusFile.read(tmp_path / "status.json")
-    assert status is not None
     assert status["totals"] == {
         "messages": 2,
         "file_bytes": status["totals"]["file_bytes"],

@@ -54,7 +54,6 @@ def test_new_messages_of_a_part_that_holds_known_ones_are_given_back_and_written
     assert "orders-3" not in stream.channel.acked
     assert "orders-3" in stream.channel.extended  # by nothing: that gives it back
     status = StatusFile.read(tmp_path / "status.json")
-    assert status is not None
     assert status["totals"]["given_back"] == 1
     stream.batch([pulled("orders", b"c", first=3)])
     assert stream.archived() == Counter([("orders", "1"), ("orders", "2"), ("orders", "3"), ("members", "1")])
@@ -128,5 +127,4 @@ def test_dead_letters_are_counted_and_acknowledged_like_every_other_message(
     assert stream.archived() == Counter([("orders", "2")])
     assert sorted(stream.channel.acked) == ["orders-1", "orders-2"]
     status = StatusFile.read(tmp_path / "status.json")
-    assert status is not None
     assert status["totals"]["dead_letters"] == 1

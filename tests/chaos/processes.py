@@ -64,7 +64,6 @@ class Part:
     @property
     def pid(self) -> int:
         """The id of its process, also its group's."""
-        assert self._child is not None
         return self._child.pid
 
     def said(self) -> str:
@@ -140,7 +139,6 @@ class Part:
 
     def stop(self, seconds: float = 120.0) -> int | None:
         """Let it drain and return its exit code."""
-        assert self._child is not None
         return self._child.stop(seconds=seconds)
 
     def join(self, seconds: float) -> int | None:

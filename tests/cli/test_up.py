@@ -76,7 +76,6 @@ def test_what_a_killed_up_left_running_is_ended(home):
         with up._hold_home(home) as path:
             assert orphan.wait(timeout=20) == -signal.SIGKILL
         noted = RunningUp.read(path)
-        assert noted is not None
         assert list(noted.left()) == []
 
 

@@ -161,7 +161,6 @@ def test_a_refresh_makes_few_calls_and_sends_nothing_where_nothing_has_changed(y
 @pytest.mark.soak
 def test_fifty_open_consoles_take_a_small_share_of_a_core(yard):
     address = re.fullmatch(r"http://([\d.]+):(\d+)/console", yard.url)
-    assert address is not None
     host, port = address.groups()
     cookies = [f"refeed_session={open_session(yard)}" for _ in range(CONSOLES)]
     watcher = subprocess.Popen([sys.executable, "-c", WATCH, host, port, *cookies])

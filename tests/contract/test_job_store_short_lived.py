@@ -41,7 +41,6 @@ def test_what_was_short_lived_goes_on(empty: str) -> None:
     with closing(open_store(empty)) as store:
         assert store.find_short_lived(StoredPlan, "pl_1") == StoredPlan("pl_1", "f", {"rows": 5}, FIRST, ENDS)
         found = store.find_session("s")
-        assert found is not None
         assert found[0] == KeySession("s", "k", FIRST, ENDS)
         assert found[1].name == "ann"
         session = store.find_short_lived(UserSession, "u")

@@ -203,7 +203,6 @@ def test_a_stream_that_ended_before_it_was_put_back_is_not_put_back_when_it_is_l
     store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
     assert list_running_restores(store) == []
     (left,) = store.list_restores("backup")
-    assert left.error is not None
     assert (left.state, left.error.code) == (RestoreState.FAILED, "stream_state_conflict")
     assert store.delete_snapshot(done.id).state is SnapshotState.DELETING
 
@@ -231,7 +230,6 @@ def test_a_stream_that_ends_leaves_no_rollback_that_goes_on_for_ever(store, want
         store.report_stream("backup", "agent", state)
     (ended,) = store.list_restores("backup")
     assert ended.state is RestoreState.FAILED
-    assert ended.error is not None
     assert ended.error.message == "backup ended before the rollback was complete."
     assert store.delete_snapshot(snapshot.id).state is SnapshotState.DELETING
 

@@ -23,7 +23,6 @@ def hold(store: JobStore, holder: str = "a", **given: object) -> bool:
 
 def problem_of(store: JobStore) -> tuple[str | None, datetime | None]:
     found = store.find_source(SOURCE)
-    assert found is not None
     return found.fault, None if found.fault is None else found.noted_at
 
 
@@ -198,7 +197,6 @@ def test_uploads_of_before_go_on_and_removals_that_waited_expire_with_a_sentence
             "waits.yaml": ("1", None, moment),
         }
         old = store.find_source("upload:/old")
-        assert old is not None
         assert (old.fault, old.noted_at) == ("away", moment)
         changes = [store.get(f"ap_{number}") for number in (1, 2, 3)]
         assert [change.state for change in changes] == ["FAILED", "CANCELLED", "PENDING"]

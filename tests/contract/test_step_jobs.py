@@ -157,7 +157,6 @@ def test_a_step_that_kills_its_agent_each_time_ends_within_its_bound(move: Move,
         if move.store.get(job.id).state.is_final:
             break
     ended = move.store.get(job.id)
-    assert ended.error is not None
     assert (ended.state, ended.error.code) == (JobState.FAILED, "step_timeout")
     assert move.clock.now - began <= timedelta(seconds=ATTEMPTS * (SECONDS + 10) + 30)
     assert move.ended == [JobState.FAILED]
@@ -251,7 +250,6 @@ def test_what_passes_by_itself_is_waited_for_and_anything_else_ends_the_job(move
 
     move.looks[step] = fail
     ended = move.run(job, looks=40)
-    assert ended.error is not None
     assert (ended.state, ended.error.message, ended.attempt) == (JobState.FAILED, "No.", 1)
     assert move.looked.count(step) == 3
 
@@ -264,7 +262,6 @@ def test_an_error_in_characters_that_no_database_takes_ends_the_job_all_the_same
 
     move.looks["carry"] = refuse
     ended = move.run(job)
-    assert ended.error is not None
     assert (ended.state, ended.error.message) == (JobState.FAILED, "It is of the group ??.")
 
 
@@ -302,7 +299,6 @@ def test_a_late_step_may_lead_elsewhere_and_one_that_raises_on_the_way_ends_the_
     for _ in range(ATTEMPTS + 1):
         move.look(SECONDS)
     ended = move.run(other)
-    assert ended.error is not None
     assert (ended.state, "ZeroDivisionError" in ended.error.message) == (JobState.FAILED, True)
 
 

@@ -125,7 +125,6 @@ def test_cron_finds_refeed_and_its_home_where_the_image_has_them(tmp_path: Path)
     given = dict(line.split("=", 1) for line in lines if re.match(r"[A-Z_]+=", line))
     dockerfile = (ROOT / "Dockerfile").read_text()
     venv = re.search(r"python -m venv (\S+)", dockerfile)
-    assert venv is not None
     # Cron gives its jobs hardly more than this file says.
     assert f"{venv[1]}/bin" in given["PATH"].split(":")
     assert f"REFEED_HOME={given['REFEED_HOME']}\n" in dockerfile

@@ -301,7 +301,6 @@ class BigQueryShop(Shop):
 
     @property
     def settings(self) -> BigQuerySettings:
-        assert self.standin is not None
         return BigQuerySettings(
             location="US",
             host=self.standin.rest_host,
@@ -332,7 +331,6 @@ class BigQueryShop(Shop):
         self.client.delete_table(self.source.staging)
 
     def widen_staging(self) -> None:
-        assert self.standin is not None
         self.standin.hold_write_buffer(f"{PROJECT}.{self.source.staging}", everything=True)
         self.staging().widen(self.schema)
 

@@ -96,7 +96,6 @@ def test_a_source_that_fails_keeps_none_of_the_others_from_being_merged(run, war
     }
     outcome, findings = run()
     assert outcome.state is JobState.FAILED
-    assert outcome.error is not None
     assert outcome.error["code"] == "audit_failed"
     assert "orders: a key has more than one row" in outcome.error["message"]
     assert "visits: The merge failed with OSError" in outcome.error["message"]

@@ -24,7 +24,6 @@ WITH_BUFFER = (
 
 def test_a_window_joined_with_the_write_buffer_is_accepted_as_it_is() -> None:
     query = judge_query(f"SELECT * FROM backup.messages WHERE {WITH_BUFFER} AND topic = 'x'", {}, POLICY)
-    assert query.window is not None
     assert (query.window.start.day, query.window.end.day) == (1, 3)
     assert (query.leaves_out_buffer, query.buffered_text) == (False, None)
 

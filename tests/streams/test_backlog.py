@@ -44,7 +44,6 @@ def test_the_latest_sample_goes_with_the_next_status_and_is_no_sign_of_life(tmp_
     assert status.fields()["at"] == written
     status.write()
     found = StatusFile.read(tmp_path / "status.json")
-    assert found is not None
     assert found["backlog"] == {"oldest_unacked_seconds": 12.0, "messages": 40, "sampled_at": 1_700_000_000.0}
 
 

@@ -42,7 +42,6 @@ def test_a_second_stream_on_one_home_is_refused_and_told_who_has_it(tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
-        assert other.stdout is not None
         assert other.stdout.readline() == "locked\n"
         with pytest.raises(LeaseHeldError, match=f"process {other.pid}"), lock_home(tmp_path):
             pass

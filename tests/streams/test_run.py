@@ -126,7 +126,6 @@ def test_a_stream_that_a_fault_ends_says_so_without_quoting_a_message(drain, tmp
     with pytest.raises(type(failure)):
         drain(before=failure)
     status = StatusFile.read(tmp_path / "status.json")
-    assert status is not None
     assert (status["state"], status["error"]["code"]) == ("failed", failure.code)
     assert status["error"]["message"].endswith(message)
     assert "4111" not in status["error"]["message"]

@@ -59,7 +59,6 @@ def run(home: Path, instance: str | None, monkeypatch: pytest.MonkeyPatch) -> li
     settings = read_settings({"REFEED_HOME": str(home), "PUBSUB_EMULATOR_HOST": "127.0.0.1:1"})
     run_stream(settings, folder, query, open_work=open_work, place={"project": "p"})
     status = StatusFile.read(folder.status)
-    assert status is not None
     assert (status["state"], status["not_committed"], status["place"]) == ("stopped", 0, {"project": "p"})
     assert not folder.scratch.exists()
     return said

@@ -136,7 +136,6 @@ class House:
         store = JobStore(self.home / "jobs.db")
         driver = store.get(backfill_id).driver
         store.close()
-        assert driver is not None
         assert driver.is_alive
         driver.signal_group(signal.SIGKILL)
 

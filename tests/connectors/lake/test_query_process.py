@@ -155,7 +155,6 @@ def test_a_process_ends_with_the_one_that_asks(tmp_path):
         f" QueryLimits('200MB', Path({str(tmp_path)!r}), seconds=600))\n"
     )
     with subprocess.Popen([sys.executable, "-c", asker], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         child = int(process.stdout.readline())
         process.kill()
     wait_until(lambda: not _is_running(child), "the query's process ends with the one that asked")

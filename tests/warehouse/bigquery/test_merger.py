@@ -248,7 +248,6 @@ def test_reporting_is_partitioned_by_a_moment_too_or_not_at_all(shop: BigQuerySh
 
 def test_rows_in_the_write_buffer_are_merged_and_seen(shop: BigQueryShop) -> None:
     shop.stage([order(1)], START)
-    assert shop.standin is not None
     shop.standin.hold_write_buffer(f"{PROJECT}.{shop.source.staging}")
     shop.stage([order(2)], START + 3 * DAY)
     assert shop.rows(f"SELECT number FROM {shop.source.staging} WHERE _PARTITIONTIME IS NULL") == [{"number": 2}]

@@ -17,6 +17,5 @@ def test_staging_of_long_ago_is_read_no_more_once_it_is_merged(tmp_path):
     shop.merge(START + timedelta(days=9))
     shop.stage([order(2)], START + timedelta(days=10))
     view = open_view(shop.source, str(shop.lake), START + timedelta(days=10))
-    assert view is not None
     assert (len(view.reporting), len(view.staging.paths)) == (1, 1)
     assert shop.view(START + timedelta(days=10)) == shop.visible()
