@@ -1,10 +1,8 @@
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -16,7 +14,7 @@ from connectors.pubsub.publish import Publisher
 from model.message import Message, replay_token
 from model.settings import read_settings
 from model.window import Window
-from rollout.child import Child, Children
+from rollout.child import Children
 from streams.folder import read_statuses
 from tests.waiting import wait_until
 from tests.worlds.processes import plain_environment, start_numbered, start_pubsub
@@ -26,9 +24,7 @@ from warehouse.open import open_warehouse
 class Backyard:
     """A home with a Pub/Sub server and a backup stream as processes, and all that was published."""
 
-    def __init__(
-        self, home: Path, children: Children, *, server_options: Sequence[str] = (), **environment: str
-    ) -> None:
+    def __init__(self, home, children, *, server_options=(), **environment):
         self.home = home
         self.port = free_port()
         self.environment = plain_environment(
@@ -44,16 +40,16 @@ class Backyard:
         self.pubsub = PubSub(self.settings.project, self.settings.pubsub_emulator_host)
         self.published: dict[tuple[str, str], Message] = {}
 
-    def wait_for_server(self) -> None:
+    def wait_for_server(self):
         self.server.wait_until(lambda: is_listening(f"127.0.0.1:{self.port}"), seconds=20, what="begun to listen")
 
-    def attach(self, *topics: str) -> None:
+    def attach(self, *topics):
         for topic in topics:
             self.pubsub.create_topic(topic)
             token = replay_token(self.settings.replay_secret(), topic)
             self.pubsub.attach_backup(topic, token=token, ack_deadline_seconds=10)
 
-    def publish(self, topic: str, count: int, seed: int = 0) -> None:
+    def publish(self, topic, count, seed=0):
         dice = random.Random(f"{topic}{seed}")
         messages = [
             Message(
@@ -65,44 +61,44 @@ class Backyard:
         ids = Publisher(self.pubsub.channel, self.pubsub.topic_path(topic)).publish(messages)
         self.published |= {(topic, i): message for i, message in zip(ids, messages, strict=True)}
 
-    def start_backup(self, *arguments: str, **environment: str) -> Child:
+    def start_backup(self, *arguments, **environment):
         return self.start("backup", "backup", *arguments, **environment)
 
-    def start_agent(self, **environment: str) -> Child:
+    def start_agent(self, **environment):
         return self.start("agent", "agent", **environment)
 
-    def start(self, name: str, *command: str, **environment: str) -> Child:
+    def start(self, name, *command, **environment):
         return start_numbered(
             self._children, self.home, name, *command, environment=self.environment, **environment
         )
 
-    def archived(self) -> list[dict]:
+    def archived(self):
         archive = LakeArchive(self.settings.lake, self.settings.archive_table)
-        rows: list[dict] = []
+        rows = []
         for file in archive.data_files():
             rows += pq.ParquetFile(file.path).read().to_pylist()
         return rows
 
-    def archived_ids(self) -> Counter[tuple[str, str]]:
+    def archived_ids(self):
         return Counter((row["topic"], row["message_id"]) for row in self.archived())
 
-    def stats(self) -> dict:
+    def stats(self):
         call = self.pubsub.channel.unary_unary(
             "/refeed.local.Stats/Get", request_serializer=None, response_deserializer=None
         )
         return json.loads(call(b"", timeout=10))
 
-    def unacked(self) -> int:
+    def unacked(self):
         return sum(s["undelivered_messages"] + s["leased_messages"] for s in self.stats().values())
 
-    def wait_until_archived(self, backup: Child, *, seconds: float = 240) -> None:
+    def wait_until_archived(self, backup, *, seconds=240):
         """Wait until nothing is on its way any more: a message that comes twice would have come by then.
 
         The stream says that it runs then, also where nothing was left for it: a SIGTERM to one that only starts
         ends it, and drains nothing.
         """
 
-        def is_archived() -> bool:
+        def is_archived():
             if not backup.is_running:
                 raise backup.ended_error()
             running = {status["pid"] for _, status in read_statuses(self.home) if status["state"] == "running"}
@@ -115,7 +111,7 @@ class Backyard:
             why=f"all is acknowledged; the stream's log: {backup.log_tail()}",
         )
 
-    def check_archive(self) -> None:
+    def check_archive(self):
         """Nothing lost, nothing twice, not one byte changed."""
         rows = self.archived()
         ids = Counter((row["topic"], row["message_id"]) for row in rows)
@@ -127,9 +123,9 @@ class Backyard:
             assert {pair["key"]: pair["value"] for pair in row["attributes"]} == message.attributes
         self.check_volumes(rows)
 
-    def check_volumes(self, rows: list[dict]) -> None:
+    def check_volumes(self, rows):
         """The archive's volumes are those of its rows, by hour and topic, in messages and in bytes."""
-        counted: dict[tuple[datetime, str], list[int]] = {}
+        counted = {}
         for row in rows:
             hour = row["ingest_time"].replace(minute=0, second=0, microsecond=0)
             of_topic = counted.setdefault((hour, row["topic"]), [0, 0])

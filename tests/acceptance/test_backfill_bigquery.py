@@ -2,9 +2,7 @@
 
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from model.message import replay_token
@@ -29,12 +27,12 @@ QUERY = (
 class BigQueryHouse(House):
     """A house whose archive is in the stand-in."""
 
-    def write_archive(self) -> None:
+    def write_archive(self):
         archive = open_warehouse(self.settings).open_archive()
         write_commits(archive, {"orders": _messages(ROWS), "members": _messages(OTHERS)}).close()
 
 
-def _messages(count: int) -> pa.RecordBatch:
+def _messages(count):
     return messages(
         count, data=[n.to_bytes(4, "big") * 100 for n in range(count)], publish_time=[PUBLISHED] * count
     )
@@ -47,7 +45,7 @@ def house(tmp_path, standin):
         yield house
 
 
-def _post(house: House, path: str, **body: Any) -> dict[str, Any]:
+def _post(house, path, **body):
     answer = house.client.post(path, json=body, timeout=70)
     assert answer.is_success, answer.text
     return answer.json()

@@ -3,10 +3,8 @@
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +12,7 @@ import pytest
 
 from backfill.run.dead_letters import list_dead_letters
 from backfill.run.folder import BackfillFolder
-from backfill.run.progress import CheckpointFolder, SliceCheckpoint
+from backfill.run.progress import CheckpointFolder
 from cli.processes import free_port
 from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
@@ -52,48 +50,48 @@ class Job:
     drivers: list[Process] = field(default_factory=list)
     controls: dict[str, Any] = field(default_factory=dict)
 
-    def order(self, order: Order = Order.RUN, **controls: Any) -> float:
+    def order(self, order=Order.RUN, **controls):
         self.controls = {**self.controls, **controls}
         self.folder.write_control(Control(self.epoch, order, **self.controls))
         return time.time()
 
-    def launch(self, order: Order = Order.RUN, **controls: Any) -> None:
+    def launch(self, order=Order.RUN, **controls):
         self.epoch += 1
         self.order(order, **controls)
         argument = f'{{"folder": "{self.folder.path}", "epoch": {self.epoch}}}'
         self.driver = self.launcher.launch(Launch("job", "backfill.job", argument, self.folder.driver_log))
         self.drivers.append(self.driver)
 
-    def kill(self) -> None:
+    def kill(self):
         """Kill the driver, and fence its tasks as a supervisor does."""
         self.driver.signal_group(signal.SIGKILL)
         self.wait(lambda: self.driver is not None and not self.driver.is_alive, "the driver is dead")
         self.order(Order.STOP)
 
-    def change_run(self, **run: Any) -> None:
+    def change_run(self, **run):
         specification = self.folder.read_specification()
         self.folder.write_specification({**specification, "run": {**specification["run"], **run}})
 
     @property
-    def log(self) -> str:
+    def log(self):
         return self.folder.driver_log.read_text() if self.folder.has_log() else ""
 
     @property
-    def checkpoints(self) -> list[SliceCheckpoint]:
+    def checkpoints(self):
         return CheckpointFolder(self.folder.progress).read_all()
 
     @property
-    def published(self) -> int:
+    def published(self):
         return sum(checkpoint.published for checkpoint in self.checkpoints)
 
-    def wait(self, is_there: Callable[[], bool], why: str, *, seconds: float = 90.0) -> None:
+    def wait(self, is_there, why, *, seconds=90.0):
         deadline = time.monotonic() + seconds
         while not is_there():
             ended = self.folder.read_outcome(self.epoch)
             assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}; {ended}\n{self.log[-4000:]}"
             time.sleep(0.02)
 
-    def wait_for_end(self) -> Outcome:
+    def wait_for_end(self):
         self.wait(lambda: self.folder.read_outcome(self.epoch) is not None, "the attempt ends")
         outcome = self.folder.read_outcome(self.epoch)
         assert outcome is not None
@@ -103,7 +101,7 @@ class Job:
 class Yard:
     """A home with an archive, a Pub/Sub server and a warm Spark Connect server."""
 
-    def __init__(self, home: Path, children: Children) -> None:
+    def __init__(self, home, children):
         self.home = home
         port = free_port()
         self.host = f"127.0.0.1:{port}"
@@ -115,7 +113,7 @@ class Yard:
         self.write_archive()
         self.server.start()
 
-    def write_archive(self) -> None:
+    def write_archive(self):
         archive = LakeArchive(str(self.home / "lake"), "backup.messages")
         archive.create()
         lease = archive.take_lease("lease")
@@ -125,7 +123,7 @@ class Yard:
         )
         archive.commit([written], Attempt("stream", 1, "lease", lease))
 
-    def make_job(self, name: str, *, source: str = "bulk", sql: str | None = None, **run: Any) -> Job:
+    def make_job(self, name, *, source="bulk", sql=None, **run):
         """Return a backfill of every message of ``source`` to a topic ``name`` with one subscription."""
         self.pubsub.create_topic(name)
         self.pubsub.create_subscription(f"{name}-listener", name, ordering=source == "keyed")
@@ -151,16 +149,16 @@ class Yard:
         )
         return Job(folder, self.launcher, self.pubsub.subscription_path(f"{name}-listener"))
 
-    def receive(self, job: Job) -> list[Any]:
+    def receive(self, job):
         """Take every message that waits, in the order of their arrival; none for a while means none is left."""
         return receive_waiting(self.pubsub.channel, job.listener)
 
-    def close(self) -> None:
+    def close(self):
         self.pubsub.close()
         self.server.stop()
 
 
-def rows_of(keys: list[str], *, backwards: bool = False) -> pa.RecordBatch:
+def rows_of(keys, *, backwards=False):
     count = len(keys)
     numbers = range(count - 1, -1, -1) if backwards else range(count)
     return pa.record_batch(
@@ -177,7 +175,7 @@ def rows_of(keys: list[str], *, backwards: bool = False) -> pa.RecordBatch:
 
 
 @pytest.fixture(scope="module")
-def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+def yard(tmp_path_factory):
     with Children() as children:
         yard = Yard(tmp_path_factory.mktemp("yard"), children)
         yield yard
@@ -185,10 +183,10 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
 
 
 @pytest.fixture
-def make_job(yard: Yard) -> Iterator[Callable[..., Job]]:
-    jobs: list[Job] = []
+def make_job(yard):
+    jobs = []
 
-    def make(name: str, **run: Any) -> Job:
+    def make(name, **run):
         jobs.append(yard.make_job(name, **run))
         return jobs[-1]
 
@@ -199,11 +197,11 @@ def make_job(yard: Yard) -> Iterator[Callable[..., Job]]:
             job.launcher.kill(driver)
 
 
-def sent_at(messages: list[Any]) -> list[float]:
+def sent_at(messages):
     return sorted(message.publish_time.ToNanoseconds() / 1e9 for message in messages)
 
 
-def rows_in(messages: list[Any]) -> Counter[int]:
+def rows_in(messages):
     return Counter(int(message.attributes["refeed_row"]) for message in messages)
 
 
@@ -250,7 +248,7 @@ def test_a_backfill_yields_to_a_subscription_that_lags_and_goes_on_when_it_has_c
     assert rows_in(before + yard.receive(job)) == Counter(range(BULK_ROWS))
 
 
-def test_without_its_driver_a_limited_backfill_does_not_run_on(yard: Yard, make_job: Callable[..., Job]) -> None:
+def test_without_its_driver_a_limited_backfill_does_not_run_on(yard, make_job):
     job = make_job("orphaned")
     job.launch(rate_limit_messages_per_second=500.0)
     job.wait(lambda: job.published > 500, "it publishes")
@@ -345,7 +343,7 @@ def test_by_key_every_key_is_in_its_order_over_tasks_pauses_and_kills(yard, make
     count = KEYS * KEY_ROWS + HOT_ROWS
     received = yard.receive(job)
     assert {int(message.attributes["n"]) for message in received} == set(range(count))
-    last: dict[str, int] = {}
+    last = {}
     again = 0
     for message in received:
         n = int(message.attributes["n"])

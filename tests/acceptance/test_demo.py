@@ -4,8 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +17,7 @@ KEYS = [
 ]  # fmt: skip
 
 
-def run_demo(tmp_path: Path, *arguments: str, **environment: str) -> tuple[int, dict[str, Any], str]:
+def run_demo(tmp_path, *arguments, **environment):
     """Run it with a temporary folder of its own and return its exit code, verdict and what it told meanwhile."""
     own = {"TMPDIR": str(tmp_path), "REFEED_HOME": str(tmp_path / "untouched")}
     done = subprocess.run(
@@ -35,7 +33,7 @@ def run_demo(tmp_path: Path, *arguments: str, **environment: str) -> tuple[int, 
     return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
-def test_a_made_up_shop_survives_a_kill_and_is_replayed_whole(tmp_path: Path) -> None:
+def test_a_made_up_shop_survives_a_kill_and_is_replayed_whole(tmp_path):
     code, verdict, told = run_demo(tmp_path, "--messages", "1500", "--seed", "5")
     assert list(verdict) == KEYS, told
     assert verdict["ok"] is True, (verdict, told)
@@ -46,7 +44,7 @@ def test_a_made_up_shop_survives_a_kill_and_is_replayed_whole(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [], "its home is gone, and REFEED_HOME was not touched"
 
 
-def test_the_same_with_the_archive_in_bigquery(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_same_with_the_archive_in_bigquery(tmp_path, tmp_path_factory):
     with run_standin(tmp_path_factory.mktemp("bigquery")) as standin:
         code, verdict, told = run_demo(
             tmp_path, "--messages", "1500", "--warehouse", "bigquery", **standin.environment

@@ -5,9 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +13,8 @@ from model import failpoint
 from rollout import handover
 from rollout.handover import HandOver, HandOverState, Pause
 from rollout.process import StreamProcess
-from streams.control import BatchPace, Order
+from streams.control import BatchPace
 from streams.folder import StreamFolder, read_newest_status
-from tests.acceptance.conftest import Backyard
 from tests.rollout.handing import wait_for_end, wait_for_standby
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(900)]
@@ -26,14 +23,14 @@ pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(900)]
 class Starts:
     """The starts of one stream, each an instance with a folder of failpoints of its own."""
 
-    def __init__(self, yard: Backyard, name: str, arguments: Sequence[str], folder: Path) -> None:
+    def __init__(self, yard, name, arguments, folder):
         self.yard = yard
         self.name = name
         self._arguments = arguments
         self._folder = folder
         self.made: list[StreamProcess] = []
 
-    def start(self, order: Order = "stand_by") -> StreamProcess:
+    def start(self, order="stand_by"):
         instance = f"in_{len(self.made)}"
         failpoints = self._folder / instance
         failpoints.mkdir(parents=True)
@@ -48,35 +45,35 @@ class Starts:
         self.made.append(found)
         return found
 
-    def stand_by(self) -> StreamProcess:
+    def stand_by(self):
         found = self.start()
         wait_for_standby(found, seconds=300)
         return found
 
-    def arm(self, process: StreamProcess, name: str) -> None:
+    def arm(self, process, name):
         assert process.instance_id is not None
         failpoint.arm(self._folder / process.instance_id, name)
 
-    def tail(self) -> str:
+    def tail(self):
         return str([(one.instance_id, one.status(), one.ended_error().message) for one in self.made[-2:]])
 
-    def wait_until(self, is_true: Callable[[], bool], why: str) -> None:
+    def wait_until(self, is_true, why):
         deadline = time.monotonic() + 300
         while not is_true():
             assert time.monotonic() < deadline, f"{why}: {self.tail()}"
             time.sleep(0.02)
 
-    def end(self) -> None:
+    def end(self):
         for process in self.made:
             process.kill()
 
 
 @contextmanager
-def load(publish: Callable[[int], None]) -> Iterator[None]:
+def load(publish):
     """Publish a little all the time while the block runs."""
     over = threading.Event()
 
-    def run() -> None:
+    def run():
         number = 0
         while not over.wait(0.05):
             number += 1
@@ -91,7 +88,7 @@ def load(publish: Callable[[int], None]) -> Iterator[None]:
         thread.join(30)
 
 
-def hand_over_in_every_way(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> StreamProcess:
+def hand_over_in_every_way(starts, monkeypatch):
     """Hand a stream over again and again; return the process that runs it in the end."""
     monkeypatch.setattr(handover, "KILL_GRACE_SECONDS", 0.5)
     old = starts.start("run")

@@ -4,8 +4,6 @@ import json
 import os
 import threading
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
 from google.pubsub_v1 import SubscriberClient
@@ -14,7 +12,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 from cli.processes import free_port
 from collector.records import CHUNK_MESSAGES
 from connectors.pubsub.client import PubSub
-from rollout.child import Child, Children
+from rollout.child import Children
 from tests.standin.kinesis import Kinesis
 from tests.standin.kms_server import KEY, KmsServer
 from tests.waiting import wait_until
@@ -29,7 +27,7 @@ _SECRET = "s3cret-key-of-aws"
 class Site:
     """Kinesis, Pub/Sub, and what reads one and publishes to the other, as processes."""
 
-    def __init__(self, home: Path, children: Children, kinesis: Kinesis, kms: KmsServer) -> None:
+    def __init__(self, home, children, kinesis, kms):
         self.home = home
         self.kinesis = kinesis
         self._children = children
@@ -48,10 +46,10 @@ class Site:
         }
         self.sent: list[tuple[str, bytes]] = []
 
-    def start_pubsub(self) -> Child:
+    def start_pubsub(self):
         return start_pubsub(self._children, self.home, self._port, environment=self._environment)
 
-    def start_stream(self) -> Child:
+    def start_stream(self):
         options = {
             "--stream": _TOPIC,
             "--region": "us-east-1",
@@ -66,13 +64,13 @@ class Site:
         command = ("cli.main", "kinesis", "run", *words)
         return start_module(self._children, self.home, "kinesis", *command, environment=self._environment)
 
-    def put(self, count: int) -> None:
+    def put(self, count):
         start = len(self.sent)
         records = [(f"k{number % 20}", b"%d" % number) for number in range(start, start + count)]
         self.kinesis.put(_TOPIC, records)
         self.sent += records
 
-    def noted(self) -> dict[str, Any]:
+    def noted(self):
         path = self.home / "streams" / "kinesis-orders" / "positions.json"
         return json.loads(path.read_text())["shards"] if path.exists() else {}
 

@@ -10,9 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Self
 
 import grpc
 import pytest
@@ -27,14 +24,14 @@ pytestmark = pytest.mark.kills
 class Server:
     """The server as a process on a fixed port, killed and started again by pid."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.process: subprocess.Popen[str] | None = None
 
-    def start(self, *, file_bytes: int = resource.RLIM_INFINITY) -> None:
+    def start(self, *, file_bytes=resource.RLIM_INFINITY):
         """Start; ``file_bytes`` is where its disk is full: no file of it may grow larger."""
         command = [sys.executable, "-m", "local.server", "--port", str(self.port), "--data-dir", str(self.folder)]
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -44,21 +41,21 @@ class Server:
             "the server did not start"
         )
 
-    def end(self, signal_number: int = signal.SIGKILL) -> int:
+    def end(self, signal_number=signal.SIGKILL):
         os.kill(self.process.pid, signal_number)
         code = self.process.wait(30)
         self.process.stdout.close()
         return code
 
     @contextlib.contextmanager
-    def channel(self) -> Iterator[grpc.Channel]:
+    def channel(self):
         options = [("grpc.max_reconnect_backoff_ms", 100), ("grpc.initial_reconnect_backoff_ms", 50)]
         with grpc.insecure_channel(f"127.0.0.1:{self.port}", options=options) as channel:
             yield channel
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path):
     running = Server(tmp_path / "pubsub")
     running.start()
     yield running
@@ -66,7 +63,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         running.end()
 
 
-def call(channel: grpc.Channel, method: str, request: object, response_type: type = types.PullResponse) -> object:
+def call(channel, method, request, response_type=types.PullResponse):
     """One call, made again while the server is away."""
     stub = channel.unary_unary(f"/google.pubsub.v1.{method}")
     raw = type(request).serialize(request)
@@ -81,31 +78,31 @@ def call(channel: grpc.Channel, method: str, request: object, response_type: typ
             time.sleep(0.02)
 
 
-def create(channel: grpc.Channel, **settings: object) -> None:
+def create(channel, **settings):
     call(channel, "Publisher/CreateTopic", types.Topic(name=TOPIC), types.Topic)
     subscription = types.Subscription(name=SUBSCRIPTION, topic=TOPIC, ack_deadline_seconds=10, **settings)
     call(channel, "Subscriber/CreateSubscription", subscription, types.Subscription)
 
 
-def publish(channel: grpc.Channel, *data: str) -> list[str]:
+def publish(channel, *data):
     messages = [types.PubsubMessage(data=each.encode(), attributes={"n": each}) for each in data]
     request = types.PublishRequest(topic=TOPIC, messages=messages)
     return list(call(channel, "Publisher/Publish", request, types.PublishResponse).message_ids)
 
 
-def pull(channel: grpc.Channel, count: int = 1000) -> list[types.ReceivedMessage]:
+def pull(channel, count=1000):
     request = types.PullRequest(subscription=SUBSCRIPTION, max_messages=count)
     return list(call(channel, "Subscriber/Pull", request).received_messages)
 
 
-def ack(channel: grpc.Channel, messages: list[types.ReceivedMessage]) -> None:
+def ack(channel, messages):
     ack_ids = [message.ack_id for message in messages]
     call(channel, "Subscriber/Acknowledge", types.AcknowledgeRequest(subscription=SUBSCRIPTION, ack_ids=ack_ids))
 
 
-def drain(channel: grpc.Channel) -> list[types.ReceivedMessage]:
+def drain(channel):
     """Everything that is left; right after a restart nothing is leased."""
-    found: list[types.ReceivedMessage] = []
+    found = []
     request = types.PullRequest(subscription=SUBSCRIPTION, max_messages=1000, return_immediately=True)
     while batch := list(call(channel, "Subscriber/Pull", request).received_messages):
         ack(channel, batch)
@@ -116,7 +113,7 @@ def drain(channel: grpc.Channel) -> list[types.ReceivedMessage]:
 class Traffic:
     """One producer and two consumers on threads, and what each of their calls was told."""
 
-    def __init__(self, server: Server, chance: random.Random) -> None:
+    def __init__(self, server, chance):
         self._server = server
         self._chance = chance
         self._stop = threading.Event()
@@ -131,17 +128,17 @@ class Traffic:
         self.came_back: set[str] = set()
         self.failures: list[BaseException] = []
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         for thread in self._threads:
             thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._stop.set()
         for thread in self._threads:
             thread.join(60)
 
-    def _run(self, work: Callable[[grpc.Channel], None]) -> None:
+    def _run(self, work):
         try:
             with self._server.channel() as channel:
                 while not self._stop.is_set():
@@ -149,11 +146,11 @@ class Traffic:
         except BaseException as exc:  # noqa: BLE001 - shown by the test
             self.failures.append(exc)
 
-    def _produce(self, channel: grpc.Channel) -> None:
+    def _produce(self, channel):
         names = [str(self._chance.random()) for _ in range(self._chance.choice([1, 3, 200]))]
         self.confirmed.update(zip(publish(channel, *names), names, strict=True))
 
-    def _consume(self, channel: grpc.Channel) -> None:
+    def _consume(self, channel):
         # After a restart both consumers may hold a message: one's late ack may be answered while the other's Pull,
         # which was served before it, is still on its way. Only what was acked before the Pull must not come.
         acked_before = self.acked.copy()
@@ -167,7 +164,7 @@ class Traffic:
             self.acked |= ids
 
 
-def test_kills_at_random_moments_lose_nothing_and_bring_nothing_acked_back(server: Server) -> None:
+def test_kills_at_random_moments_lose_nothing_and_bring_nothing_acked_back(server):
     chance = random.Random(7)
     with server.channel() as channel:
         create(channel)
@@ -188,7 +185,7 @@ def test_kills_at_random_moments_lose_nothing_and_bring_nothing_acked_back(serve
     assert all(rest[message_id] == name for message_id, name in traffic.confirmed.items() if message_id in rest)
 
 
-def test_a_term_signal_ends_the_server_cleanly(server: Server) -> None:
+def test_a_term_signal_ends_the_server_cleanly(server):
     with server.channel() as channel:
         create(channel)
         publish(channel, "a")
@@ -198,14 +195,14 @@ def test_a_term_signal_ends_the_server_cleanly(server: Server) -> None:
         assert [message.message.data for message in pull(channel)] == [b"a"]
 
 
-def test_a_full_disk_refuses_the_publish_and_loses_nothing(server: Server) -> None:
+def test_a_full_disk_refuses_the_publish_and_loses_nothing(server):
     server.end()
     server.start(file_bytes=100_000)
-    confirmed: list[str] = []
+    confirmed = []
     with server.channel() as channel:
         create(channel)
 
-        def publish_until_full() -> None:
+        def publish_until_full():
             for number in range(1000):
                 confirmed.extend(publish(channel, f"{number:04d}" * 200, f"{number:04d}"))
 

@@ -2,8 +2,6 @@
 
 import sys
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -33,7 +31,7 @@ job: {kind: compaction, request: {tables: [archive, staging.orders]}}
 class Office:
     """An API as a process whose drivers can be killed at named places, and the orders of its home."""
 
-    def __init__(self, folder: Path, children: Children) -> None:
+    def __init__(self, folder, children):
         self.home = folder / "home"
         self.places = folder / "places"
         self.orders = Orders(self.home)
@@ -54,16 +52,16 @@ class Office:
         children.start(self.api)
         self.api.wait_until(self._answers, seconds=150, what="answered")
 
-    def close(self) -> None:
+    def close(self):
         self.client.close()
         self.api.stop()
         ConnectServer(self.home / "run", {}).stop()
         self.pubsub.stop()
 
-    def ended(self, merge_id: str) -> dict[str, Any]:
-        shown: dict[str, Any] = {}
+    def ended(self, merge_id):
+        shown = {}
 
-        def has_ended() -> bool:
+        def has_ended():
             nonlocal shown
             shown = self.client.get(f"/jobs/{merge_id}").json()
             return shown["finished_at"] is not None
@@ -73,7 +71,7 @@ class Office:
         )
         return shown
 
-    def _answers(self) -> bool:
+    def _answers(self):
         try:
             return self.client.get("/healthz").is_success
         except httpx.TransportError:
@@ -115,7 +113,7 @@ def test_a_merge_survives_kills_of_its_driver_before_and_behind_its_commit(offic
     assert events[0]["what"] == "RUNNING -> SUCCEEDED"
 
 
-def files_and_rows(office: Office, table: str) -> tuple[int, Counter[str]]:
+def files_and_rows(office, table):
     """Return how many files the table has, and how often it has each row."""
     found = DeltaTable(str(office.home / "lake" / table))
     return len(found.file_uris()), Counter(map(repr, found.to_pyarrow_table().to_pylist()))
@@ -150,11 +148,11 @@ def test_a_slot_compacts_many_small_files_and_no_row_changes_though_its_driver_i
     assert "compacted" in office.client.get(f"/jobs/{done['id']}/logs").text
 
 
-def ended_run(office: Office) -> dict[str, Any]:
+def ended_run(office):
     """Return the first run of the schedule that has ended; each slot begins one."""
-    found: dict[str, Any] = {}
+    found = {}
 
-    def has_ended() -> bool:
+    def has_ended():
         runs = office.client.get("/schedules/small-files").json()["runs"]
         found.update(runs[-1] if runs else {"state": "none"})
         return found["state"] in {"SUCCEEDED", "FAILED", "CANCELLED"}

@@ -6,16 +6,14 @@ from collections import Counter
 
 import pytest
 from deltalake import DeltaTable
-from google.pubsub_v1 import PubsubMessage, SubscriberClient
+from google.pubsub_v1 import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 from connectors.lake.rows import LakeRowTable
-from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from model.message import REPLAY_ATTRIBUTE, Message, replay_token
 from pipeline.job import group_home
 from pipeline.registry import Registry
-from rollout.child import Child
 from streams.status import StatusFile
 from tests.acceptance.conftest import Backyard
 from tests.pipeline.conftest import compile_protos
@@ -43,7 +41,7 @@ sources:
 class Plant(Backyard):
     """A backyard with a registry and a pipeline."""
 
-    def __init__(self, *given, folder, **environment: str) -> None:
+    def __init__(self, *given, folder, **environment):
         super().__init__(*given, **environment)
         self.folder = folder
         self.environment |= {"REFEED_PIPELINE_BATCH_SECONDS": "0.3", "REFEED_REGISTRY_POLL_SECONDS": "0.5"}
@@ -54,15 +52,15 @@ class Plant(Backyard):
             "backup.dead_letters": set(),
         }
 
-    def publish_schema(self, more_fields: str = "", sources: str = SOURCES) -> None:
+    def publish_schema(self, more_fields="", sources=SOURCES):
         (self.folder / "shop.proto").write_text(PROTO % more_fields)
         descriptors = compile_protos(self.folder, "shop.proto")
         self.registry.publish({"shop.desc": descriptors, "sources.yaml": sources.encode()})
 
-    def start_pipeline(self, **environment: str) -> Child:
+    def start_pipeline(self, **environment):
         return self.start("pipeline", "pipeline", "run", **environment)
 
-    def send(self, table: str, *bodies: bytes, **attributes: str) -> None:
+    def send(self, table, *bodies, **attributes):
         """Publish ``bodies`` to the topic of ``table``; one that is no JSON belongs to the dead letters."""
         topic = table.split(".")[1]
         found = Publisher(self.pubsub.channel, self.pubsub.topic_path(topic)).publish(
@@ -71,16 +69,16 @@ class Plant(Backyard):
         for message_id, body in zip(found, bodies, strict=True):
             self.ids[table if body.startswith(b"{") else "backup.dead_letters"].add(f"{topic} {message_id}")
 
-    def send_some(self, count: int, seed: int) -> None:
+    def send_some(self, count, seed):
         dice = random.Random(seed)
         orders = [json.dumps({"id": dice.randrange(99), "new": 1}).encode() for _ in range(count)] + [b"no JSON"]
         self.send("staging.orders", *orders)
         self.send("staging.members", *[json.dumps({"tags": ["a"] * n}).encode() for n in range(count // 2)])
 
-    def rows(self, table: str) -> list[dict]:
+    def rows(self, table):
         return DeltaTable(LakeRowTable(self.settings.lake, table).uri).to_pyarrow_table().to_pylist()
 
-    def check(self) -> None:
+    def check(self):
         """Nothing lost, nothing twice, everything where it belongs."""
         for table, wanted in self.ids.items():
             mark = "" if table == "backup.dead_letters" else "_"
@@ -88,18 +86,18 @@ class Plant(Backyard):
             assert {key: count for key, count in found.items() if count > 1} == {}
             assert set(found) == wanted
 
-    def stats(self) -> dict:
+    def stats(self):
         """What waits for a stream: not for a reader of the rows, nor for the backup of topics that came later."""
         others = tuple(f"/{name}" for name in (ROWS, "refeed-backup.more", "refeed-backup.hooks"))
         return {path: found for path, found in super().stats().items() if not path.endswith(others)}
 
-    def check_published(self) -> Counter[str]:
+    def check_published(self):
         """Every row was published; return how often each was."""
         found = Counter(json.loads(message.data)["_message_id"] for message in read_all(self.pubsub, ROWS))
         assert set(found) == {row["_message_id"] for row in self.rows("staging.orders")}
         return found
 
-    def status(self) -> dict:
+    def status(self):
         found = StatusFile.read(group_home(self.settings, "default") / "status.json")
         assert found is not None
         return found
@@ -113,18 +111,18 @@ def plant(tmp_path):
         yield Plant(tmp_path / "home", children, folder=tmp_path)
 
 
-def read_all(pubsub: PubSub, subscription: str) -> list[PubsubMessage]:
+def read_all(pubsub, subscription):
     """Return, and acknowledge, the messages of a subscription."""
     client = SubscriberClient(transport=SubscriberGrpcTransport(channel=pubsub.channel))
     path = pubsub.subscription_path(subscription)
-    found: list[PubsubMessage] = []
+    found = []
     while received := client.pull(subscription=path, max_messages=1000, timeout=1, retry=None).received_messages:
         found += [each.message for each in received]
         client.acknowledge(subscription=path, ack_ids=[each.ack_id for each in received])
     return found
 
 
-def attach(plant: Plant, *topics: str) -> None:
+def attach(plant, *topics):
     """Make topics and subscriptions before the stream does, so that what is sent earlier is kept."""
     plant.pubsub.create_topic(ROWS)
     plant.pubsub.create_subscription(ROWS, ROWS, ack_deadline_seconds=60)

@@ -1,14 +1,12 @@
 """The pipeline with its tables in BigQuery (the stand-in): a kill at a commit or a publish loses nothing."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rollout.child import Children
 from tests.acceptance.test_pipeline import SOURCES, Plant, attach
-from tests.standin.fixture import StandIn, standin
+from tests.standin.fixture import standin
 from tests.waiting import wait_until
 
 __all__ = ["standin"]
@@ -21,12 +19,12 @@ INFERRED = "  hooks: {topic: hooks, schema: inferred}\n"
 class BigQueryPlant(Plant):
     """A plant whose tables are in the stand-in."""
 
-    def __init__(self, *given: Any, standin: StandIn, folder: Path) -> None:
+    def __init__(self, *given, standin, folder):
         environment = {**standin.environment, "REFEED_WAREHOUSE": "bigquery"}
         super().__init__(*given, folder=folder, **environment)
         self.standin = standin
 
-    def rows(self, table: str) -> list[dict]:
+    def rows(self, table):
         sql = f"SELECT * FROM `{self.settings.project}.{table}` WHERE _PARTITIONTIME IS NOT NULL"
         return [dict(row.items()) for row in self.standin.client().query_and_wait(sql)]
 

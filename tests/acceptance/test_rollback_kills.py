@@ -1,18 +1,16 @@
 """A pipeline's snapshot and rollback, while the agent that carries them out is killed at every step of both."""
 
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from jobs.store import JobStore, open_store
+from jobs.store import open_store
 from model import failpoint
 from model.principal import STREAMS_OPERATE, STREAMS_READ, Principal
-from model.stream_record import StreamRecord, StreamState
-from model.stream_snapshot import RestoreRecord, RestoreState, SnapshotRecord, SnapshotState
-from rollout.child import Child, Children
+from model.stream_record import StreamState
+from model.stream_snapshot import RestoreState, SnapshotState
+from rollout.child import Children
 from rollout.process import StreamProcess
 from rollout.request import StreamLaunch
 from rollout.service import StreamService
@@ -39,7 +37,7 @@ RESTORE_PLACES = (
 class ManagedPlant:
     """A plant whose pipeline is the stream ``shop`` of agents."""
 
-    def __init__(self, plant: Plant, store: JobStore) -> None:
+    def __init__(self, plant, store):
         self.plant = plant
         self.store = store
         self.streams, self.snapshots = StreamService(store), SnapshotService(store)
@@ -47,34 +45,34 @@ class ManagedPlant:
         plant.environment |= {"REFEED_FAILPOINTS": str(self.points), "REFEED_KNOWN_IDS_SECONDS": "1"}
         self.agent = self.start_agent()
 
-    def start_agent(self) -> Child:
+    def start_agent(self):
         self.agent = self.plant.start_agent()
         return self.agent
 
-    def record(self) -> StreamRecord:
+    def record(self):
         return self.store.get_stream("shop")
 
-    def wait(self, is_true: Callable[[], bool], why: str) -> None:
+    def wait(self, is_true, why):
         wait_until(is_true, seconds=180, every_seconds=0.05, why=f"{why}: {self.agent.log_tail()}")
 
-    def wait_for_all(self) -> None:
+    def wait_for_all(self):
         self.wait(lambda: self.plant.unacked() == 0, "all is acknowledged")
 
-    def wait_for_state(self, state: StreamState) -> StreamRecord:
+    def wait_for_state(self, state):
         self.wait(lambda: self.record().state is state, f"shop is {state}")
         return self.record()
 
-    def kill_agents_at(self, places: tuple[str, ...]) -> None:
+    def kill_agents_at(self, places):
         """Have one agent killed at each of ``places``, in their order, and start the one after it."""
         for place in places:
             self.wait(lambda place=place: failpoint.is_hit(self.points, place), f"an agent was killed at {place}")
             self.agent.kill()
             self.start_agent()
 
-    def take(self) -> SnapshotRecord:
+    def take(self):
         return self.snapshots.create("shop", with_source=True, principal=ANN)
 
-    def wait_for_snapshot(self, asked: SnapshotRecord) -> SnapshotRecord:
+    def wait_for_snapshot(self, asked):
         self.wait(
             lambda: self.store.get_snapshot(asked.id).state is not SnapshotState.PENDING, "the snapshot is made"
         )
@@ -82,13 +80,13 @@ class ManagedPlant:
         assert (made.state, made.error) == (SnapshotState.COMPLETED, None)
         return made
 
-    def roll_back(self, made: SnapshotRecord, *, discard_staged: bool = False) -> RestoreRecord:
+    def roll_back(self, made, *, discard_staged=False):
         """Go back to the snapshot, and return the record once the stream runs again."""
         before = self.record().instance_id
         asked = self.snapshots.rollback("shop", made.id, principal=ANN, discard_staged=discard_staged)
         return self.wait_until_back(asked, before)
 
-    def wait_until_back(self, asked: RestoreRecord, before: str | None) -> RestoreRecord:
+    def wait_until_back(self, asked, before):
         self.wait(
             lambda: self.store.list_restores("shop")[0].state is not RestoreState.RUNNING, "the stream is put back"
         )
@@ -100,23 +98,23 @@ class ManagedPlant:
         )
         return done
 
-    def redelivered(self) -> float:
+    def redelivered(self):
         status = read_newest_status(self.plant.home, "shop") or {}
         return float((status.get("totals") or {}).get("redelivered", 0))
 
-    def drain(self) -> None:
+    def drain(self):
         self.streams.drain("shop", principal=ANN, timeout_seconds=60)
         self.wait_for_state(StreamState.DRAINED)
         assert self.agent.stop() == 0
 
-    def end(self) -> None:
+    def end(self):
         found = StreamProcess.find(StreamFolder.of(self.plant.home, "shop", self.record().instance_id))
         if found is not None:
             found.kill()
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[ManagedPlant]:
+def shop(tmp_path):
     with Children() as children:
         # A seek takes a second to take effect, and acknowledged messages come meanwhile.
         plant = Plant(tmp_path / "home", children, folder=tmp_path, server_options=("--seek-seconds", "1"))
@@ -127,7 +125,7 @@ def shop(tmp_path: Path) -> Iterator[ManagedPlant]:
             managed.end()
 
 
-def test_a_pipeline_goes_back_to_a_snapshot_through_kills_at_every_step_of_both(shop: ManagedPlant) -> None:
+def test_a_pipeline_goes_back_to_a_snapshot_through_kills_at_every_step_of_both(shop):
     plant = shop.plant
     plant.publish_schema()
     attach(plant, "orders", "members")
@@ -170,10 +168,10 @@ def test_a_pipeline_goes_back_to_a_snapshot_through_kills_at_every_step_of_both(
     plant.check()
 
 
-def check_discarded(shop: ManagedPlant, made: SnapshotRecord, *, staged_again: int) -> None:
+def check_discarded(shop, made, *, staged_again):
     """Go back once more without the rows that were staged since, and see those staged again and no others."""
 
-    def staged() -> dict[str, Any]:
+    def staged():
         rows = [row for table in ("staging.orders", "staging.members") for row in shop.plant.rows(table)]
         return {f"{row['_topic']} {row['_message_id']}": row["ingest_time"] for row in rows}
 

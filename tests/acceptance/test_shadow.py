@@ -2,18 +2,15 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
-from jobs.store import JobStore, open_store
+from jobs.store import open_store
 from model.principal import SCOPES, Principal
 from model.stream_record import StreamState
-from model.stream_update import StreamUpdate, UpdateState
+from model.stream_update import UpdateState
 from pipeline.shadow_report import ShadowFolder, ShadowReport
 from rollout.child import Children
 from rollout.manifests.service import ManifestService
@@ -53,38 +50,38 @@ validate: {seconds: 8, min_messages: 50, thresholds: {rate_factor: 0}}
 class Yard:
     """A plant whose streams an agent runs."""
 
-    def __init__(self, plant: Plant, store: JobStore) -> None:
+    def __init__(self, plant, store):
         self.plant = plant
         self.store = store
         self.manifests = ManifestService(store, rollouts=RolloutService(store))
         self.published = 0
 
-    def launch(self) -> None:
+    def launch(self):
         for name, kind in (("backup", "backup"), (NAME, "pipeline")):
             StreamService(self.store).launch(StreamLaunch(name=name, kind=kind), principal=ANN)
         for name in ("backup", NAME):
             is_there = lambda n=name: self.store.get_stream(n).state is StreamState.RUNNING  # noqa: E731
             wait_until(is_there, seconds=180, why=f"{name} runs: {self.logs()}")
 
-    def send(self, count: int) -> None:
+    def send(self, count):
         """Publish orders and members, each with a dead letter."""
         first, self.published = self.published, self.published + count
         orders = [json.dumps({"id": n, "customer": f"c{n}"}).encode() for n in range(first, first + count)]
         self.plant.send("staging.orders", *orders, b"no JSON")
         self.plant.send("staging.members", *[json.dumps({"tags": ["A"] * (n % 3)}).encode() for n in range(count)])
 
-    def wait_until_staged(self) -> None:
+    def wait_until_staged(self):
         wait_until(
             lambda: self.plant.unacked() == 0, seconds=180, every_seconds=0.05, why=f"all is staged: {self.logs()}"
         )
 
-    def roll(self, before: str, after: str, until: Callable[[StreamUpdate], Any]) -> StreamUpdate:
+    def roll(self, before, after, until):
         """Apply a rolling rollout, and wait until then."""
         self.manifests.apply("orders", (MANIFEST % (before, after)).encode(), principal=ANN)
 
         is_sent = False
 
-        def look() -> bool:
+        def look():
             nonlocal is_sent
             if not is_sent and self.is_watched():
                 # A watch without messages proves nothing.
@@ -100,24 +97,24 @@ class Yard:
         )
         return self.rollout
 
-    def is_watched(self) -> bool:
+    def is_watched(self):
         found = self.store.list_updates(NAME)
         return bool(found) and found[0].state is UpdateState.WATCHING
 
     @property
-    def rollout(self) -> StreamUpdate:
+    def rollout(self):
         return self.store.list_updates()[0]
 
-    def shadows(self) -> list[str]:
+    def shadows(self):
         return [folder.shadow_id for folder in ShadowFolder.all_of(self.plant.home)]
 
-    def logs(self) -> str:
+    def logs(self):
         found = sorted((self.plant.home / "logs").glob("*.log"))
         return "\n".join(f"--- {path.name}\n" + "\n".join(path.read_text().splitlines()[-8:]) for path in found)
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
+def yard(tmp_path):
     with Children() as children:
         plant = Plant(tmp_path / "home", children, folder=tmp_path)
         for name, changes in (("same", {}), ("capitals", CHANGES)):
@@ -130,7 +127,7 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
             yield Yard(plant, store)
 
 
-def digest(folder: Path) -> dict[str, str]:
+def digest(folder):
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 

@@ -10,7 +10,6 @@ import sys
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -69,29 +68,29 @@ class Order:
     number: int
 
     @property
-    def version(self) -> str:
+    def version(self):
         return "12"[self.number % 2]
 
     @property
-    def message_id(self) -> str:
+    def message_id(self):
         return f"n{self.number}"
 
     @property
-    def published(self) -> datetime:
+    def published(self):
         return HOLE + timedelta(seconds=self.number * 59)
 
     @property
-    def wanted(self) -> bytes:
+    def wanted(self):
         return encode({"id": 1000 + self.number, "amount": 7 * self.number})
 
     @property
-    def sent(self) -> bytes:
+    def sent(self):
         if self.version == "1":
             return self.wanted
         return encode({"id": 1000 + self.number, "amount": {"value": str(7 * self.number), "currency": "SEK"}})
 
 
-def encode(value: dict[str, Any]) -> bytes:
+def encode(value):
     return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -100,11 +99,11 @@ REPAIRED = {order.message_id: json.loads(order.wanted) for order in ORDERS}
 WRONG = [order for order in ORDERS if order.version == "2"]
 
 
-def render(moment: datetime) -> str:
+def render(moment):
     return moment.isoformat().replace("+00:00", "Z")
 
 
-def moment_of(text: str) -> datetime:
+def moment_of(text):
     return datetime.fromisoformat(text)
 
 
@@ -118,7 +117,7 @@ class StoryHouse(House):
 
     commands = 0
 
-    def write_archive(self) -> None:
+    def write_archive(self):
         self.archive = LakeArchive(self.settings.lake, self.settings.archive_table)
         self.archive.create()
         self.lease = self.archive.take_lease("lease")
@@ -138,12 +137,10 @@ class StoryHouse(House):
             token = replay_token(self.settings.replay_secret(), topic)
             self.pubsub.attach_backup(topic, token=token, ack_deadline_seconds=10)
 
-    def _commit(
-        self, patch: pytest.MonkeyPatch, topic: str, at: datetime, rows: list[tuple[str, datetime, bytes, str]]
-    ) -> None:
+    def _commit(self, patch, topic, at, rows):
         class Then(datetime):
             @classmethod
-            def now(cls, tz: Any = None) -> datetime:
+            def now(cls, tz=None):
                 return at
 
         patch.setattr(files, "datetime", Then)
@@ -163,7 +160,7 @@ class StoryHouse(House):
         self.batches += 1
         self.archive.commit([part], Attempt("stream", self.batches, "lease", self.lease))
 
-    def start_pipeline(self) -> None:
+    def start_pipeline(self):
         warehouse = open_warehouse(self.settings)
         tables = warehouse.open_row_tables(stream="s", lease="l")
         status = StatusFile(self.home / "status.json")
@@ -194,7 +191,7 @@ class StoryHouse(House):
         group.follow(self.committer)
         self.puller = Puller(lambda: open_channel(self.settings.pubsub_emulator_host))
 
-    def stage(self, messages: int) -> None:
+    def stage(self, messages):
         """Take up to ``messages`` from the topic, and no more, through the pipeline."""
         path = self.pubsub.subscription_path(SUBSCRIPTION)
         pull = self.puller.start_batch([PullTarget(path, SUBSCRIPTION, "orders", 60)])
@@ -206,7 +203,7 @@ class StoryHouse(House):
             worker.finish()
         assert sum(batch.rows.num_rows for batch in taken) == messages
 
-    def refeed(self, *arguments: str, code: int = 0) -> dict[str, Any]:
+    def refeed(self, *arguments, code=0):
         """Run one command of the operator's, which has to end with ``code``, and return what it prints."""
         self.commands += 1
         ended = subprocess.run(
@@ -220,7 +217,7 @@ class StoryHouse(House):
         assert ended.returncode == code, f"{arguments}: {ended.stderr}"
         return json.loads(ended.stdout)
 
-    def staged(self) -> list[dict[str, Any]]:
+    def staged(self):
         table = LakeRowTable(self.settings.lake, "staging.orders")
         return DeltaTable(table.uri).to_pyarrow_table().to_pylist() if table.exists() else []
 
@@ -231,7 +228,7 @@ def house(tmp_path):
         yield house
 
 
-def find(house: StoryHouse) -> None:
+def find(house):
     """An hour of orders is empty, another topic has about as many, and half of those look wrong."""
     topics = {each["topic"]: each for each in house.refeed("get", "topics")["topics"]}
     assert {name: each["messages"] for name, each in topics.items()} == {
@@ -256,7 +253,7 @@ def find(house: StoryHouse) -> None:
     assert len(looked["messages"]) == len(WRONG) == STRAYED / 2
 
 
-def plan_repair(house: StoryHouse) -> str:
+def plan_repair(house):
     """Return the id of the plan, whose every figure is true."""
     plan = house.refeed("backfill", *ASKED, "--dry-run")
     size = sum(len(order.wanted) for order in ORDERS)

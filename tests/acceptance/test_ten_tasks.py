@@ -5,12 +5,9 @@ needs another number of steps fails here. The runbook has the same commands.
 """
 
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
 from jobs.folder import Outcome
@@ -30,7 +27,6 @@ from tests.worlds.night import (
     STREAM_NAME,
     SUBSCRIPTION,
     TOO_LONG,
-    Night,
     night_in,
     taking_short_values,
 )
@@ -57,17 +53,17 @@ def api(night):
 class Terminal:
     """Commands of ann; ``steps`` counts them."""
 
-    def __init__(self, run: Callable[..., tuple[int, str, str]]) -> None:
+    def __init__(self, run):
         self._run = run
         self.steps = 0
 
-    def __call__(self, *words: str, code: int = 0) -> str:
+    def __call__(self, *words, code=0):
         self.steps += 1
         ended, out, err = self._run(*words)
         assert ended == code, f"{words}: {out}{err}"
         return out
 
-    def read(self, *words: str, code: int = 0) -> Any:
+    def read(self, *words, code=0):
         """Run a command with --json, and return what it prints."""
         return json.loads(self(*words, "--json", code=code))
 
@@ -75,22 +71,22 @@ class Terminal:
 class Wire:
     """HTTP calls of ann; ``steps`` counts them."""
 
-    def __init__(self, client: httpx.Client) -> None:
+    def __init__(self, client):
         self._client = client
         self.steps = 0
 
-    def __call__(self, method: str, path: str, **content: Any) -> Any:
+    def __call__(self, method, path, **content):
         self.steps += 1
         answer = self._client.request(method, path, **content)
         assert answer.is_success, answer.text
         return answer.json() if answer.headers["content-type"].startswith("application/json") else answer.text
 
-    def follow(self, path: str, ended: set[str]) -> Any:
+    def follow(self, path, ended):
         """Repeat a GET until the state is one of ``ended``."""
         self.steps += 1
-        found: list[Any] = []
+        found = []
 
-        def has_ended() -> bool:
+        def has_ended():
             found[:] = [self._client.get(path).json()]
             return found[0]["state"] in ended
 
@@ -188,7 +184,7 @@ def running(night):
     return found
 
 
-def assert_stopped(night: Night, job_id: str) -> None:
+def assert_stopped(night, job_id):
     wait_until(lambda: night.store.get(job_id).state.is_final, "it ends")
     job = night.store.get(job_id)
     assert job.state is JobState.CANCELLED
@@ -250,7 +246,7 @@ def updated(night):
     return made.id
 
 
-def assert_taken_back(night: Night, update_id: str) -> None:
+def assert_taken_back(night, update_id):
     newest, *_ = night.store.list_updates(STREAM_NAME)
     assert (newest.state, newest.created_by) == (UpdateState.STABLE, ANN)
     assert newest.request.reason == f"It reverts {update_id}."
@@ -277,7 +273,7 @@ def test_take_back_the_last_update_by_http(night, updated, wire):
 # Snapshot before a risky change
 
 
-def assert_snapshot(night: Night, snapshot_id: str) -> None:
+def assert_snapshot(night, snapshot_id):
     made = night.store.get_snapshot(snapshot_id)
     assert (made.state, made.stream, made.created_by) == (SnapshotState.COMPLETED, STREAM_NAME, ANN)
     assert Path(made.place.location).is_dir()
@@ -304,8 +300,8 @@ def test_snapshot_before_a_risky_change_by_http(night, wire):
 # Run last night's merge again
 
 
-def assert_ran_now(night: Night) -> None:
-    def is_over() -> bool:
+def assert_ran_now(night):
+    def is_over():
         runs = night.store.list_runs(SCHEDULE, limit=1)
         return bool(runs) and runs[0].state.value == "SUCCEEDED"
 
@@ -412,12 +408,12 @@ def test_who_changed_this_schedule_by_http(paused_schedule, wire):
 # Add a source
 
 
-def sources_with(name: str) -> str:
+def sources_with(name):
     """Return a registry's file with the source of the night and one more."""
     return f"{SOURCES}  {name}: {{topic: {name}, schema: inferred}}\n"
 
 
-def assert_added(night: Night, name: str) -> None:
+def assert_added(night, name):
     assert name in Registry(str(night.api.home / "registry")).read_valid().merge_sources()
     subscription = night.api.pubsub.get_subscription(backup_subscription_id(name))
     assert subscription.topic == name

@@ -3,11 +3,9 @@
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -19,11 +17,9 @@ from app.deployment import Deployment
 from app.service import create_app
 from connectors.pubsub.client import PubSub
 from jobs.keys import Keyring
-from jobs.launcher import Launcher
-from jobs.store import AuditEntry, JobStore
+from jobs.store import JobStore
 from local.server import PubSubServer
-from model.process import Process
-from model.settings import Settings, read_settings
+from model.settings import read_settings
 from tests.issuer import issuer, keys_by_kind
 from tests.waiting import wait_until
 from tests.worlds.launchers import IdleLauncher
@@ -37,7 +33,7 @@ TOPICS = ("replay", "orders", "other", "examples", "planned", "steered")
 class _NoSpark(IdleLauncher):
     """A launcher that launches nothing."""
 
-    def exit_reason(self, driver: Process) -> str | None:
+    def exit_reason(self, driver):
         return "gone"
 
 
@@ -52,22 +48,22 @@ class Api:
     pubsub: PubSub
 
     @property
-    def url(self) -> str:
+    def url(self):
         return f"http://127.0.0.1:{self.port}"
 
-    def client(self, token: str | None = None, **headers: str) -> httpx.Client:
+    def client(self, token=None, **headers):
         given = {} if token is None else {"Authorization": f"Bearer {token}"}
         # Reading the system's certificates takes longer than most tests, and here is no TLS.
         return httpx.Client(base_url=self.url, headers={**given, **headers}, timeout=_SECONDS, verify=False)
 
-    def make_key(self, *scopes: str, name: str = "ci", **options: Any) -> str:
+    def make_key(self, *scopes, name="ci", **options):
         return Keyring(self.store).create(name, scopes, **options)[1]
 
-    def audit(self) -> list[AuditEntry]:
+    def audit(self):
         """The audit log, oldest line first."""
         return self.store.list_audit(1000)[::-1]
 
-    def send_raw(self, content: bytes, seconds: float = 10.0) -> bytes:
+    def send_raw(self, content, seconds=10.0):
         """What comes back for bytes that no client would send, until the other side closes."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as connection:
             connection.sendall(content)
@@ -78,9 +74,7 @@ class Api:
 
 
 @contextmanager
-def serve_api(
-    home: Path, environment: dict[str, str], *, port: int = 0, launcher: Launcher | None = None
-) -> Iterator[Api]:
+def serve_api(home, environment, *, port=0, launcher=None):
     """Serve an API with this home, on a free port unless one is given; without ``launcher`` it runs no jobs."""
     with ExitStack() as stack:
         pubsub = stack.enter_context(PubSubServer(home / "pubsub"))
@@ -94,7 +88,7 @@ def serve_api(
         }
         given = {"REFEED_HOME": str(home), "PUBSUB_EMULATOR_HOST": pubsub.emulator_host, "REFEED_MAX_RUNNING": "1"}
         environment = {**given, **environment}
-        settings: Settings = read_settings(environment)
+        settings = read_settings(environment)
         administration = stack.enter_context(PubSub(settings.project, pubsub.emulator_host))
         for topic in TOPICS:
             administration.create_topic(topic)
@@ -115,7 +109,7 @@ def serve_api(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def plain_log() -> Iterator[None]:
+def plain_log():
     """Tracebacks without the values of all variables, which take seconds to draw; not among a command's output."""
     structlog.configure(
         processors=[structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)],
@@ -126,29 +120,29 @@ def plain_log() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def start_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Api]]:
+def start_api(tmp_path_factory):
     """Serve an API with a home of its own and these variables, until the module's tests are over."""
     with ExitStack() as stack:
 
-        def start(**environment: str) -> Api:
+        def start(**environment):
             return stack.enter_context(serve_api(tmp_path_factory.mktemp("home"), environment))
 
         yield start
 
 
 @pytest.fixture(scope="module")
-def served(start_api: Callable[..., Api]) -> Api:
+def served(start_api):
     """Serve an API with the default settings."""
     return start_api()
 
 
 @pytest.fixture(scope="module")
-def api(served: Api) -> Api:
+def api(served):
     """Serve an API with the default settings; a module whose tests undo what they do has its own fixture."""
     return served
 
 
 @pytest.fixture
-def client(api: Any) -> Iterator[httpx.Client]:
+def client(api):
     with api.client() as client:
         yield client

@@ -6,15 +6,12 @@ import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
 from api.errors import STATUSES
 from backfill.steer.service import BackfillService
 from model.errors import JavaNotFoundError
-from model.process import Process
 from tests.api.conftest import serve_api
 from tests.waiting import wait_until
 from tests.worlds.launchers import IdleLauncher
@@ -30,18 +27,18 @@ class NoLauncher(IdleLauncher):
     spark: threading.Event = field(default_factory=threading.Event)
     problem: Exception | None = None
 
-    def prepare(self) -> None:
+    def prepare(self):
         if self.problem is not None:
             raise self.problem
         self.spark.wait(60)
 
-    def exit_reason(self, driver: Process) -> str | None:
+    def exit_reason(self, driver):
         return None if driver.is_alive else "gone"
 
-    def kill(self, driver: Process) -> None:
+    def kill(self, driver):
         raise AssertionError(driver)
 
-    def close(self) -> None:
+    def close(self):
         self.spark.set()
 
 
@@ -58,15 +55,15 @@ def client(tmp_path, launcher):
         launcher.spark.set()
 
 
-def body(**changes: Any) -> dict[str, Any]:
+def body(**changes):
     today = datetime.now(UTC).date() - timedelta(days=1)
     parameters = {"day": {"type": "DATE", "value": today.isoformat()}}
     return {"query": QUERY, "topic": "replay", "parameters": parameters, **changes}
 
 
-def assert_problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+def assert_problem(response, status, code):
     assert response.headers["content-type"] == "application/problem+json", response.text
-    problem: dict[str, Any] = response.json()
+    problem = response.json()
     assert (response.status_code, problem["status"], problem["code"]) == (status, status, code)
     assert set(problem) == {"type", "title", "status", "detail", "instance", "code", "errors"}
     assert problem["type"] == f"/problems/{code}"

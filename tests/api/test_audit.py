@@ -1,6 +1,4 @@
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -20,7 +18,7 @@ def closed(start_api):
     return api
 
 
-def lines_of(api: Any, call: Callable[[], Any]) -> list[tuple[str, str, str, str, str | None]]:
+def lines_of(api, call):
     before = len(api.audit())
     call()
     return [(e.actor, e.action, e.target, e.outcome, e.why) for e in api.audit()[before:]]

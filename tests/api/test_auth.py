@@ -1,8 +1,6 @@
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
 
-import httpx
 import pytest
 from starlette.requests import Request
 
@@ -22,9 +20,9 @@ def closed(start_api):
     return api
 
 
-def assert_refused(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+def assert_refused(response, status, code):
     assert response.headers["content-type"] == "application/problem+json", response.text
-    problem: dict[str, Any] = response.json()
+    problem = response.json()
     assert (response.status_code, problem["code"]) == (status, code)
     return problem
 

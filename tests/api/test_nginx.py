@@ -1,8 +1,6 @@
 import shutil
 import subprocess
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import httpx
 import pytest
@@ -32,7 +30,7 @@ http {{
 
 
 @contextmanager
-def nginx(folder: Path, location: str) -> Iterator[str]:
+def nginx(folder, location):
     program = shutil.which("nginx")
     if program is None:
         pytest.skip("nginx is not installed (Debian: apt-get install nginx-light)")

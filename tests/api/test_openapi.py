@@ -1,10 +1,7 @@
 """Every route against its own description, with good and bad values, by those who may and those who may not."""
 
-from collections.abc import Callable, Iterator
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import jsonschema_rs
 import pytest
@@ -45,7 +42,7 @@ JOB_IDS = ("backfill_id", "job_id")
 FOLLOWERS = ("watchJob", "readJobLogs")
 
 
-def operations() -> list[Any]:
+def operations():
     """Every route of the document; the key is each test's own, so that none is made up for it."""
     document = deepcopy(DOCUMENT)
     for methods in document["paths"].values():
@@ -61,7 +58,7 @@ DOCUMENT = openapi_document()
 OPERATIONS = operations()
 
 
-def test_a_version_s_etag_is_documented_where_the_resource_has_one_alone() -> None:
+def test_a_version_s_etag_is_documented_where_the_resource_has_one_alone():
     described = [
         (operation["operationId"], status, response)
         for methods in DOCUMENT["paths"].values()
@@ -83,9 +80,9 @@ NO_CHANGES |= {"approveApproval", "rejectApproval", "deleteSnapshot"}
 NO_CREATES = {"openSession", "startSignIn", "completeSignIn", "drainStream", "cancelStream", "deleteSnapshot"}
 
 
-def test_each_change_takes_the_version_and_each_create_a_key() -> None:
+def test_each_change_takes_the_version_and_each_create_a_key():
     names = {"change": set(), "create": set()}
-    lacks: set[tuple[str, str]] = set()
+    lacks = set()
     for path, methods in DOCUMENT["paths"].items():
         for method, operation in methods.items():
             if method == "get":
@@ -103,7 +100,7 @@ def test_each_change_takes_the_version_and_each_create_a_key() -> None:
     assert {"createBackfill", "createMerge", "launchStream", "createSnapshot"} <= names["create"]
 
 
-def test_every_example_is_what_its_shape_says() -> None:
+def test_every_example_is_what_its_shape_says():
     shapes = DOCUMENT["components"]["schemas"]
     given = {name: shape["examples"] for name, shape in shapes.items() if "examples" in shape}
     assert {"BackfillOut", "MergeOut", "BackfillCreate"} <= set(given)
@@ -114,7 +111,7 @@ def test_every_example_is_what_its_shape_says() -> None:
         assert wrong == [], name
 
 
-def shapes_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
+def shapes_of(schema):
     """The objects that a schema is one of."""
     if "$ref" in schema:
         return shapes_of(DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]])
@@ -123,7 +120,7 @@ def shapes_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Iterator[Any]:
+def api(start_api):
     api = start_api(REFEED_RATE_LIMIT_PER_MINUTE="0", REFEED_BODY_TIMEOUT_SECONDS="60")
     write_archive(api.home)
     write_registry(api.home)
@@ -132,22 +129,22 @@ def api(start_api: Callable[..., Any]) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def keys(api: Any) -> dict[str, str]:
+def keys(api):
     scopes = {"admin": ADMIN, "reader": READ, "approver": APPROVE}
     return {name: api.make_key(scope, name=name) for name, scope in scopes.items()}
 
 
 @pytest.fixture(scope="module")
-def jobs(api: Any, keys: dict[str, str]) -> dict[str, dict[str, list[str]]]:
+def jobs(api, keys):
     """Ids of backfills, and of jobs of every kind, by their name in a path: some have ended, and some live."""
     with api.client(keys["admin"]) as client:
 
-        def make(path: str, body: dict[str, Any]) -> str:
+        def make(path, body):
             response = client.post(path, json=body)
             assert response.status_code == 202, response.text
             return str(response.json()["id"])
 
-        def backfill(**changes: Any) -> str:
+        def backfill(**changes):
             body = {"query": QUERY, "parameters": PARAMETERS, "topic": "replay", "allow_overlap": True, **changes}
             return make("/backfills", body)
 
@@ -170,25 +167,25 @@ def jobs(api: Any, keys: dict[str, str]) -> dict[str, dict[str, list[str]]]:
     }
 
 
-def write_registry(home: Path) -> None:
+def write_registry(home):
     (home / "registry").mkdir()
     source = "{topic: orders, schema: inferred, key: number}"
     (home / "registry" / "sources.yaml").write_text(f"sources: {{orders: {source}}}")
 
 
-def write_archive(home: Path) -> None:
+def write_archive(home):
     count = 20
     data = [f"data {n}".encode() for n in range(count)]
     rows = messages(count, data=data, publish_time=[NOW] * count, ordering_key=["key"] * count)
     write_commits(LakeArchive(str(home / "lake"), "backup.messages"), {"orders": rows})
 
 
-def id_in(path: str) -> str | None:
+def id_in(path):
     """The name of the id that a path has, if it has one."""
     return next((name for name in JOB_IDS if f"{{{name}}}" in path), None)
 
 
-def cases_of(operation: Any, jobs: dict[str, dict[str, list[str]]]) -> st.SearchStrategy[Any]:
+def cases_of(operation, jobs):
     """Good and bad requests: about ids of all kinds, and around a query that the gate lets through."""
     modes = [(mode, {}) for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)]
     if name := id_in(operation.path):
@@ -199,13 +196,13 @@ def cases_of(operation: Any, jobs: dict[str, dict[str, list[str]]]) -> st.Search
     return st.one_of([strategy for strategy in strategies if not strategy.is_empty])
 
 
-def with_a_good_query(case: Any) -> None:
+def with_a_good_query(case):
     """Let what is drawn of a body come to the service, which the gate would keep from it."""
     if isinstance(case.body, dict) and "query" in case.body:
         case.body |= {"query": QUERY, "parameters": PARAMETERS}
 
 
-def check(strategy: st.SearchStrategy[Any], examine: Callable[[Any], None]) -> None:
+def check(strategy, examine):
     @settings(
         max_examples=EXAMPLES,
         deadline=None,
@@ -214,19 +211,19 @@ def check(strategy: st.SearchStrategy[Any], examine: Callable[[Any], None]) -> N
         suppress_health_check=list(HealthCheck),
     )
     @given(strategy)
-    def run(case: Any) -> None:
+    def run(case):
         examine(case)
 
     run()
 
 
-def headers_of(key: str) -> dict[str, str]:
+def headers_of(key):
     return {"Authorization": f"Bearer {key}"}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
 def test_every_answer_is_as_documented(api, keys, jobs, operation):
-    def examine(case: Any) -> None:
+    def examine(case):
         for key in (keys["admin"], keys["reader"]):
             case.call_and_validate(
                 base_url=api.url,
@@ -242,9 +239,9 @@ def test_every_answer_is_as_documented(api, keys, jobs, operation):
 @pytest.mark.parametrize("operation_id", ["createBackfill", "planBackfill"])
 def test_every_answer_to_a_query_that_passes_is_as_documented(api, keys, operation_id):
     (operation,) = [found for found in OPERATIONS if found.definition.raw["operationId"] == operation_id]
-    statuses: set[int] = set()
+    statuses = set()
 
-    def examine(case: Any) -> None:
+    def examine(case):
         with_a_good_query(case)
         response = case.call(base_url=api.url, session=SESSION, headers=headers_of(keys["admin"]), timeout=30)
         case.validate_response(response, checks=CHECKS)
@@ -270,7 +267,7 @@ def test_nobody_gets_further_without_a_key(client, keys, operation):
         assert (response.status_code, response.json()["code"]) == (401, "unauthenticated")
 
 
-def test_everything_that_is_served_is_described() -> None:
+def test_everything_that_is_served_is_described():
     app = create_app(read_settings({"REFEED_HOME": "/nonexistent"}))
     unlisted = {"/openapi.json", "/docs", "/docs/{name}", "/problems/{code}"}
     served = {getattr(route, "path", None) for route in app.routes if route not in former.routes}

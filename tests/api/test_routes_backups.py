@@ -1,11 +1,7 @@
 """Topics attached and detached over HTTP, planned first and bound to the plan."""
 
-from typing import Any
-
-import httpx
 import pytest
 
-from connectors.pubsub.client import SubscriptionInfo
 from model.message import backup_subscription_id
 from model.principal import READ, STREAMS_OPERATE
 from tests.api.backfills import assert_problem
@@ -23,7 +19,7 @@ def detached(api):
         api.pubsub.delete_subscription(found.id)
 
 
-def subscriptions_of(api: Any, topic: str) -> list[SubscriptionInfo]:
+def subscriptions_of(api, topic):
     return api.pubsub.list_subscriptions(topic)
 
 
@@ -67,7 +63,7 @@ def test_settings_that_differ_are_named_and_changed_on_request_alone(api, client
     assert subscriptions_of(api, "orders")[0].ack_deadline_seconds == 60
 
 
-def _attach(api: Any, client: httpx.Client) -> SubscriptionInfo:
+def _attach(api, client):
     assert client.post("/topics/orders:attach").status_code == 200
     return subscriptions_of(api, "orders")[0]
 

@@ -1,9 +1,7 @@
 """The check before an update over HTTP and in the terminal; tests/rollout/test_checking.py has what it finds."""
 
 import json
-from pathlib import Path
 from socket import gethostname
-from typing import Any
 
 import pytest
 
@@ -49,14 +47,14 @@ def api(served):
     empty(served.store, EVENTS, MANAGED_STREAMS)
 
 
-def check(api: Any, **wanted: Any) -> dict[str, Any]:
+def check(api, **wanted):
     with api.client() as client:
         answer = client.post("/streams/backup:check", json=wanted)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-def run(api: Any, host: str, home: Path, project: str = "refeed-local", **settings: str) -> None:
+def run(api, host, home, project="refeed-local", **settings):
     """What an agent writes when it has started the stream, and the stream of where it reads and writes."""
     api.store.take_streams("agent", limit=1, lease_seconds=60)
     folder = StreamFolder.of(home, "backup", "in_1")

@@ -2,10 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
-from typing import Any
 
-import httpx
 import pyarrow as pa
 import pytest
 
@@ -17,7 +14,7 @@ from tests.api.backfills import api, assert_problem, end, folder_of, paused
 __all__ = ["api"]
 
 
-def test_slices_are_told_one_by_one(client: httpx.Client, api: Any) -> None:
+def test_slices_are_told_one_by_one(client, api):
     made = paused(client)
     assert client.get(f"/backfills/{made['id']}/slices").json() == {"slices": []}
     folder = folder_of(api, made["id"])
@@ -37,7 +34,7 @@ def test_slices_are_told_one_by_one(client: httpx.Client, api: Any) -> None:
     assert_problem(wrong, 422, "request_invalid")
 
 
-def test_dead_letters_are_shown_whole_and_page_by_page(client: httpx.Client, api: Any) -> None:
+def test_dead_letters_are_shown_whole_and_page_by_page(client, api):
     made = paused(client)
     path = f"/backfills/{made['id']}/dead-letters"
     assert client.get(path).json() == {"dead_letters": [], "next_page_token": None}
@@ -74,7 +71,7 @@ def test_dead_letters_are_shown_whole_and_page_by_page(client: httpx.Client, api
     assert (part["published"], part["failed"]) == (2, 1)
 
 
-def test_the_log_s_end_is_shown_in_whole_lines(client: httpx.Client, api: Any) -> None:
+def test_the_log_s_end_is_shown_in_whole_lines(client, api):
     made = paused(client)
     path = f"/jobs/{made['id']}/logs"
     empty = client.get(path)
@@ -88,7 +85,7 @@ def test_the_log_s_end_is_shown_in_whole_lines(client: httpx.Client, api: Any) -
     assert_problem(client.get(path, params={"tail": -1}), 422, "request_invalid")
 
 
-def test_a_watch_tells_history_and_progress_until_the_end(client: httpx.Client, api: Any) -> None:
+def test_a_watch_tells_history_and_progress_until_the_end(client, api):
     made = paused(client)
     with client.stream("GET", f"/jobs/{made['id']}:watch") as response:
         assert response.headers["content-type"].startswith("text/event-stream")
@@ -110,7 +107,7 @@ def test_a_watch_tells_history_and_progress_until_the_end(client: httpx.Client, 
 
 
 @pytest.mark.parametrize("how", ["header", "parameter"])
-def test_a_watch_goes_on_behind_the_last_line_that_was_seen(client: httpx.Client, api: Any, how: str) -> None:
+def test_a_watch_goes_on_behind_the_last_line_that_was_seen(client, api, how):
     made = paused(client)
     seen = client.get("/events", params={"object": made["id"]}).json()["events"][0]["number"]
     end(api, made["id"])
@@ -130,8 +127,8 @@ def test_a_silent_watch_says_that_it_lives(client, api, monkeypatch):
     assert beat == ": the connection lives"
 
 
-def read_events(response: httpx.Response) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    fields: dict[str, str] = {}
+def read_events(response):
+    fields = {}
     for line in response.iter_lines():
         if line.startswith(":"):
             continue
@@ -143,7 +140,7 @@ def read_events(response: httpx.Response) -> Iterator[tuple[str, int, dict[str, 
             fields = {}
 
 
-def test_many_who_watch_keep_nobody_waiting(api: Any, client: httpx.Client) -> None:
+def test_many_who_watch_keep_nobody_waiting(api, client):
     made = paused(client)
     clients = [api.client() for _ in range(60)]
     try:

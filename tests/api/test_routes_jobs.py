@@ -1,8 +1,5 @@
 """Jobs of every kind as one resource: one list, one place for each job, and the places of before."""
 
-from typing import Any
-
-import httpx
 import pytest
 
 from backfill.steer.kind import BACKFILL
@@ -20,7 +17,7 @@ MERGE = {"source": None, "since": None, "dry_run": False, "sources": ["orders"]}
 PATCHED = {"json": {"description": "x"}}
 
 
-def make(api: Any, kind: str) -> str:
+def make(api, kind):
     """A job that nobody launches."""
     prefix, request = {"merge": ("mg", MERGE), "compaction": ("cp", {"tables": ["archive"]})}[kind]
     made = api.store.insert(new_job_id(prefix), kind, request, actor="key:ann", state=JobState.PAUSED)
@@ -28,16 +25,16 @@ def make(api: Any, kind: str) -> str:
     return str(made.id)
 
 
-def folder_of(api: Any, kind: str, job_id: str) -> JobFolder:
+def folder_of(api, kind, job_id):
     return JobFolder(api.home / KINDS[kind].folder / job_id)
 
 
-def ids(answer: httpx.Response) -> list[str]:
+def ids(answer):
     assert answer.status_code == 200, answer.text
     return [job["id"] for job in answer.json()["jobs"]]
 
 
-def test_jobs_of_all_kinds_are_one_list_in_one_order(client: httpx.Client, api: Any) -> None:
+def test_jobs_of_all_kinds_are_one_list_in_one_order(client, api):
     first, merge, last = paused(client)["id"], make(api, "merge"), make(api, "compaction")
     newest = client.get("/jobs", params={"page_size": 2}).json()
     assert [(job["id"], job["kind"]) for job in newest["jobs"]] == [(last, "compaction"), (merge, "merge")]
@@ -55,7 +52,7 @@ def test_jobs_of_all_kinds_are_one_list_in_one_order(client: httpx.Client, api: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_job_of_any_kind_is_read_and_steered_at_one_place(client: httpx.Client, api: Any, kind: str) -> None:
+def test_a_job_of_any_kind_is_read_and_steered_at_one_place(client, api, kind):
     job_id = paused(client)["id"] if kind == "backfill" else make(api, kind)
     shown = client.get(f"/jobs/{job_id}")
     assert (shown.json()["kind"], shown.json()["state"]) == (kind, "PAUSED")
@@ -74,7 +71,7 @@ def test_a_job_of_any_kind_is_read_and_steered_at_one_place(client: httpx.Client
 
 @pytest.mark.parametrize("part", ["", "/logs?follow=true", ":watch"])
 @pytest.mark.parametrize(("prefix", "kind"), PREFIXES.items())
-def test_what_is_not_there_is_named_by_its_kind(client: httpx.Client, prefix: str, kind: str, part: str) -> None:
+def test_what_is_not_there_is_named_by_its_kind(client, prefix, kind, part):
     problem = assert_problem(client.get(f"/jobs/{prefix}_{NOBODY}{part}"), 404, "job_not_found")
     assert problem["detail"] == f"There is no {kind} {prefix}_{NOBODY}."
 
@@ -88,7 +85,7 @@ def test_what_a_kind_can_not_do_is_a_conflict_that_says_what_it_can(client, api,
     assert detail == f"A job of the kind {kind} has no action {verb}. It has: cancel, retry."
 
 
-def test_a_retry_chooses_messages_of_a_backfill_alone(client: httpx.Client, api: Any) -> None:
+def test_a_retry_chooses_messages_of_a_backfill_alone(client, api):
     path = f"/jobs/{make(api, 'merge')}"
     client.post(f"{path}:cancel")
     problem = assert_problem(client.post(f"{path}:retry", json={"only": "failed"}), 422, "request_invalid")
@@ -131,7 +128,7 @@ def test_a_former_place_points_to_the_one_of_today(client, api, method, former, 
     assert len(api.audit()) == before
 
 
-def test_a_client_that_follows_does_at_a_former_place_what_it_did(client: httpx.Client, api: Any) -> None:
+def test_a_client_that_follows_does_at_a_former_place_what_it_did(client, api):
     made = paused(client)
     headers = {"If-Match": made["etag"]}
     changed = client.patch(f"/backfills/{made['id']}", **PATCHED, headers=headers, follow_redirects=True)
@@ -146,7 +143,7 @@ def test_a_client_that_follows_does_at_a_former_place_what_it_did(client: httpx.
     assert later.json()["events"] == events[:-1]
 
 
-def test_a_former_place_is_nobody_s_without_a_key(start_api: Any) -> None:
+def test_a_former_place_is_nobody_s_without_a_key(start_api):
     api = start_api()
     api.make_key("backfills.read", name="first")
     with api.client() as nobody:

@@ -2,9 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-import httpx
 import pytest
 
 from api.bulkhead import MAX_QUICK_CALLS
@@ -25,7 +23,7 @@ def api(start_api):
     return start_api(REFEED_RATE_LIMIT_PER_MINUTE="0")
 
 
-def check(client: httpx.Client, query: str, **parameters: Any) -> dict[str, Any]:
+def check(client, query, **parameters):
     response = client.post("/queries:check", json={"query": query, "parameters": parameters})
     assert response.status_code == 200, response.text
     return response.json()

@@ -2,9 +2,7 @@
 
 import json
 from datetime import UTC, datetime
-from typing import Any
 
-import httpx
 import pytest
 
 from jobs.store.tables import EVENTS, JOBS, MANAGED_STREAMS, STREAM_SNAPSHOTS
@@ -29,14 +27,14 @@ def api(served):
     empty(served.store, EVENTS, JOBS, STREAM_SNAPSHOTS, MANAGED_STREAMS)
 
 
-def ask(api: Any, **body: Any) -> dict[str, Any]:
+def ask(api, **body):
     with api.client() as client:
         answer = client.post("/streams/backup:snapshot", json=body)
     assert answer.status_code == 201, answer.text
     return answer.json()
 
 
-def complete(api: Any, snapshot_id: str, *sources: SourceSnapshot) -> None:
+def complete(api, snapshot_id, *sources):
     """What an agent does when it has made the snapshot."""
     facts = {"sources": sources, "taken_at": NOON, "size_bytes": 1_000, "seconds_paused": 0.02}
     complete_snapshot(api.store, snapshot_id, **facts, known_messages=7)
@@ -126,7 +124,7 @@ def test_the_beginning_of_an_id_names_a_snapshot_in_every_command(api, refeed):
     assert (code, f"{second} is a PENDING snapshot" in said) == (4, True), said
 
 
-def inbox(client: httpx.Client) -> list[tuple[str, str, str]]:
+def inbox(client):
     items = client.get("/inbox").json()["items"]
     wrong = [each["name"] for each in client.get("/status").json()["problems"]]
     found = [(each["resource"], each["id"], each["message"]) for each in items if each["kind"] == "failure"]

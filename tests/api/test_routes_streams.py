@@ -2,8 +2,6 @@
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,14 +24,14 @@ def api(served):
     empty(served.store, EVENTS, MANAGED_STREAMS)
 
 
-def launch(api: Any, name: str = "backup", **fields: Any) -> dict[str, Any]:
+def launch(api, name="backup", **fields):
     with api.client() as client:
         answer = client.post("/streams", json={"name": name, "kind": "backup", **fields})
     assert answer.status_code == 201, answer.text
     return answer.json()
 
 
-def run(api: Any, name: str = "backup") -> Path:
+def run(api, name="backup"):
     """What an agent does when it has started the stream; returns the stream's status file."""
     api.store.take_streams(AGENT, limit=9, lease_seconds=600)
     home = api.home / "streams" / name
@@ -41,7 +39,7 @@ def run(api: Any, name: str = "backup") -> Path:
     api.store.report_stream(
         name, AGENT, StreamState.RUNNING, instance_id="in_1", home=StreamHome("here", str(home))
     )
-    path: Path = home / "status.json"
+    path = home / "status.json"
     StatusFile(path, instance="in_1").write(state="running", totals={"messages": 5, "redelivered": 1})
     return path
 

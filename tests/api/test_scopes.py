@@ -1,8 +1,5 @@
 """Each operation takes the scopes that the OpenAPI document names, and no other."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import pytest
 
 from model.change import ChangeRequest
@@ -45,7 +42,7 @@ PREFIXES = {PLAN: "mg", STREAMS_READ: "up", STREAMS_OPERATE: "ch", SCHEDULES_APP
 DEPENDS = {"launchTemplate", "createMerge", "rejectJob"}
 
 
-def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+def operations():
     for path, methods in DOCUMENT["paths"].items():
         for method, operation in methods.items():
             if any(each["bearer"] for each in operation.get("security", ())):
@@ -53,11 +50,11 @@ def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 @pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Any:
+def api(start_api):
     return start_api(REFEED_RATE_LIMIT_PER_MINUTE="0")
 
 
-def call(client: Any, method: str, path: str, operation: dict[str, Any], prefix: str) -> Any:
+def call(client, method, path, operation, prefix):
     path = path.replace("{job_id}", f"{prefix}_00000000000000000000000000")
     for each in operation.get("parameters", ()):
         if each["in"] == "path":
@@ -69,7 +66,7 @@ def call(client: Any, method: str, path: str, operation: dict[str, Any], prefix:
         for each in operation.get("parameters", ())
         if each["in"] == "query" and each["required"]
     }
-    body: dict[str, Any] = {}
+    body = {}
     if operation["operationId"] == "applyManifests":
         # With it, who may read may call it too.
         given["validate_only"] = "true"
@@ -79,7 +76,7 @@ def call(client: Any, method: str, path: str, operation: dict[str, Any], prefix:
     return client.request(method, path, params=given, **body)
 
 
-def test_an_operation_refuses_every_other_scope_and_takes_each_of_its_own(api: Any) -> None:
+def test_an_operation_refuses_every_other_scope_and_takes_each_of_its_own(api):
     wrong = []
     for method, path, operation in operations():
         name = operation["operationId"]
@@ -122,10 +119,10 @@ def test_the_kind_of_a_job_decides_between_the_scopes(api, scope, method, part, 
             assert (prefix, answer.status_code) == (prefix, 403)
 
 
-def test_a_list_has_the_kinds_that_the_caller_may_see(api: Any) -> None:
+def test_a_list_has_the_kinds_that_the_caller_may_see(api):
     earlier = {job.id for job in api.store.list_jobs(limit=1000)}
 
-    def ids(client: Any, **params: Any) -> list[str]:
+    def ids(client, **params):
         return [job["id"] for job in client.get("/jobs", params=params).json()["jobs"] if job["id"] not in earlier]
 
     api.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")

@@ -2,9 +2,7 @@
 
 import base64
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx
@@ -13,7 +11,7 @@ import pytest
 
 from tests.api.backfills import assert_problem
 from tests.issuer import generated_key
-from tests.standin.oidc_provider import StrictProvider, served_provider
+from tests.standin.oidc_provider import served_provider
 from tests.waiting import wait_until
 
 SECONDS = 20.0
@@ -22,17 +20,17 @@ SECONDS = 20.0
 class Browser:
     """A browser at the provider, and the API as the console calls it."""
 
-    def __init__(self, api: Any, provider: StrictProvider) -> None:
+    def __init__(self, api, provider):
         self.api = api
         self.provider = provider
 
-    def start(self) -> dict[str, Any]:
+    def start(self):
         with self.api.client() as client:
             answer = client.post("/sign-ins")
         assert answer.status_code == 201, answer.text
         return answer.json()
 
-    def approve(self, started: dict[str, Any], link: str = "approve") -> dict[str, str]:
+    def approve(self, started, link="approve"):
         """The parameters that come back to the callback."""
         with httpx.Client(timeout=SECONDS) as client:
             page = client.get(started["authorization_url"])
@@ -43,28 +41,28 @@ class Browser:
         assert f"{where.scheme}://{where.netloc}{where.path}" == f"{self.api.url}/console/sign-in/callback"
         return dict(parse_qsl(where.query))
 
-    def complete(self, started: dict[str, Any], answer: dict[str, str]) -> httpx.Response:
+    def complete(self, started, answer):
         with self.api.client() as client:
             return client.post("/sign-ins:complete", json={"attempt": started["attempt"], **answer})
 
-    def sign_in(self) -> dict[str, Any]:
+    def sign_in(self):
         started = self.start()
         answer = self.complete(started, self.approve(started))
         assert answer.status_code == 201, (answer.text, self.provider.refused)
         return answer.json()
 
-    def refusal(self, started: dict[str, Any] | None = None) -> str:
+    def refusal(self, started=None):
         """Why a sign-in that the provider approved is refused, as the audit log has it."""
         started = started or self.start()
         assert_problem(self.complete(started, self.approve(started)), 403, "sign_in_refused")
         return str(self.api.audit()[-1].why)
 
-    def call(self, session: dict[str, Any], path: str = "/backfills") -> httpx.Response:
+    def call(self, session, path="/backfills"):
         with self.api.client(session["token"]) as client:
             return client.get(path)
 
 
-def serve(start_api: Callable[..., Any], provider: StrictProvider, **environment: str) -> Browser:
+def serve(start_api, provider, **environment):
     api = start_api(**{**provider.environment(), **environment})
     provider.register(api.url)
     return Browser(api, provider)

@@ -2,8 +2,6 @@
 
 import json
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,23 +31,23 @@ MERGE = {"source": None, "since": None, "dry_run": False}
 class Jobs:
     """Makes jobs as they are after a night, without anything that runs them."""
 
-    def __init__(self, store: JobStore, home: Path) -> None:
+    def __init__(self, store, home):
         self.store = store
         self.home = home
 
-    def backfill(self, **options: Any) -> str:
+    def backfill(self, **options):
         asked = {**ASKED, "window": WINDOW, "source_topics": None}
         return self.store.insert(
             new_job_id("bf"), "backfill", asked, actor="ann", state=JobState.PAUSED, **options
         ).id
 
-    def failed(self) -> str:
+    def failed(self):
         job_id = self.backfill()
         # At once: what runs here would be looked for by the service.
         self.store.move(job_id, JobState.FAILED, actor="ann", error=FaultRecord("driver_died", "It died."))
         return job_id
 
-    def canary(self) -> str:
+    def canary(self):
         job_id = self.backfill(options={"canary_messages": 10})
         self.store.set_progress(job_id, Progress(selected=100, published=10).to_json())
         folder = BACKFILL.open_folders(self.home).of(job_id)
@@ -57,13 +55,13 @@ class Jobs:
         folder.write_pause(self.store.get(job_id).epoch, "canary")
         return job_id
 
-    def merge(self, *sources: str, state: JobState, since: str | None = None, dry_run: bool = False) -> str:
+    def merge(self, *sources, state, since=None, dry_run=False):
         asked = {**MERGE, "sources": list(sources), "since": since, "dry_run": dry_run}
         job_id = self.store.insert(new_job_id("mg"), "merge", asked, actor="ann", state=JobState.PAUSED).id
         self.store.move(job_id, state, actor="ann")
         return job_id
 
-    def compaction(self, *tables: str, state: JobState) -> str:
+    def compaction(self, *tables, state):
         asked = {"tables": list(tables)}
         job_id = self.store.insert(new_job_id("cp"), "compaction", asked, actor="ann", state=JobState.PAUSED).id
         if state is not JobState.PAUSED:
@@ -81,7 +79,7 @@ def jobs(api):
     return Jobs(api.store, api.home)
 
 
-def report(home: Path, name: str, *, seconds_ago: float = 0.0, **fields: Any) -> None:
+def report(home, name, *, seconds_ago=0.0, **fields):
     path = home / "streams" / name / "status.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     StatusFile(path).write(**fields)
@@ -89,7 +87,7 @@ def report(home: Path, name: str, *, seconds_ago: float = 0.0, **fields: Any) ->
     path.write_text(json.dumps({**written, "at": written["at"] - seconds_ago}))
 
 
-def get(api: Any, path: str) -> Any:
+def get(api, path):
     with api.client() as client:
         return client.get(path).json()
 

@@ -1,12 +1,8 @@
 """How long the oldest message has waited, as updates and rollouts compare it."""
 
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any
-
-import pytest
 
 from app import lag
 from connectors.pubsub.stats import SubscriptionStats
@@ -16,7 +12,7 @@ from model.stream_record import StreamRecord, StreamState, Wanted
 STATS = {"refeed-backup.orders": SubscriptionStats(3, 4.0), "orders-reader": SubscriptionStats(9, 90.0)}
 
 
-def record_of(kind: StreamKind) -> StreamRecord:
+def record_of(kind):
     now = datetime.now(UTC)
     return StreamRecord(
         "stream", kind, None, {}, Wanted.RUNNING, 60.0, StreamState.RUNNING,
@@ -24,14 +20,12 @@ def record_of(kind: StreamKind) -> StreamRecord:
     )  # fmt: skip
 
 
-def status_of(*, seconds_ago: float = 0.0) -> dict[str, Any]:
+def status_of(*, seconds_ago=0.0):
     at = time.time() - seconds_ago
     return {"at": at, "backlog": {"oldest_unacked_seconds": 7.0, "sampled_at": at, "messages": None}}
 
 
-def read(
-    monkeypatch: pytest.MonkeyPatch, kind: StreamKind, stats: Mapping[str, SubscriptionStats] | None, **age: float
-) -> float | None:
+def read(monkeypatch, kind, stats, **age):
     pubsub = SimpleNamespace(channel=object(), project="shop")
     monkeypatch.setattr(
         lag, "read_stats", lambda channel, project: {(pubsub.channel, "shop"): stats}[channel, project]
@@ -39,14 +33,14 @@ def read(
     return lag.read_lag(lambda: pubsub, record_of(kind), status_of(**age))
 
 
-def test_the_figures_of_a_server_that_tells_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_figures_of_a_server_that_tells_count(monkeypatch):
     assert read(monkeypatch, StreamKind.BACKUP, STATS, seconds_ago=100.0) == 4.0
 
 
-def test_the_lag_of_a_kinesis_stream_is_what_it_measured_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lag_of_a_kinesis_stream_is_what_it_measured_itself(monkeypatch):
     assert read(monkeypatch, StreamKind.KINESIS, STATS) == 7.0
 
 
-def test_what_a_silent_process_measured_once_is_no_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_silent_process_measured_once_is_no_lag(monkeypatch):
     assert read(monkeypatch, StreamKind.BACKUP, None) == 7.0
     assert read(monkeypatch, StreamKind.BACKUP, None, seconds_ago=16.0) is None

@@ -1,8 +1,6 @@
 import io
 import json
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -26,8 +24,8 @@ def created(monkeypatch):
     return requests
 
 
-def answer_watch(monkeypatch: pytest.MonkeyPatch, *shown: dict[str, Any]) -> None:
-    def watch(self: JobCalls, backfill_id: str) -> Iterator[dict[str, Any]]:
+def answer_watch(monkeypatch, *shown):
+    def watch(self, backfill_id):
         assert backfill_id == "bf_1"
         yield from shown
 

@@ -8,9 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -48,8 +46,8 @@ SUCCEEDED 120,000/120,000, publish time 2026-01-01T12:20:00Z
 """
 
 
-def backfill(state: str, published: int | None = None, **fields: Any) -> dict[str, Any]:
-    progress: dict[str, Any] = {"selected": None, "published": 0}
+def backfill(state, published=None, **fields):
+    progress = {"selected": None, "published": 0}
     if published is not None:
         event_time = "2026-01-01T06:10:00.5Z" if published == 30_000 else "2026-01-01T12:20:00.5Z"
         progress = {"selected": 120_000, "published": published, "event_time": event_time}
@@ -61,19 +59,19 @@ def backfill(state: str, published: int | None = None, **fields: Any) -> dict[st
 WARNED = {"warnings": [{"code": "nobody_receives", "message": "No subscription takes it."}]}
 
 
-def watch(monkeypatch: pytest.MonkeyPatch, shown: Iterator[dict[str, Any]]) -> None:
+def watch(monkeypatch, shown):
     monkeypatch.setattr(JobCalls, "watch", lambda self, backfill_id: shown)
     with RefeedApi("http://127.0.0.1:1") as api:
         assert watch_live(api, ID)["state"] == "SUCCEEDED"
 
 
 @contextmanager
-def terminal() -> Iterator[tuple[Any, Callable[[], str]]]:
+def terminal():
     """Give the end of a terminal that a program writes to, and what returns all that came out of it."""
     master, slave = os.openpty()
-    parts: list[bytes] = []
+    parts = []
 
-    def read() -> None:
+    def read():
         try:
             while part := os.read(master, 65536):
                 parts.append(part)
@@ -191,7 +189,7 @@ def test_ctrl_c_leaves_the_backfill_and_says_how_to_go_on():
     assert {line.split()[0] for line in asked} == {"GET"}
 
 
-def verified(state: str, landed: int | None) -> dict[str, Any]:
+def verified(state, landed):
     missing = None if landed is None else 120_000 - landed
     return backfill("SUCCEEDED", 120_000, verification={"state": state, "landed": landed, "missing": missing})
 

@@ -1,6 +1,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pytest
 import typer
@@ -27,22 +27,20 @@ class Picture(Declared):
     after: Annotated[YieldTo | None, FieldSpec(description="First.")] = None
 
 
-def run(
-    *arguments: str, names: tuple[str, ...] = ("place", "count", "is_sharp", "colour", "marks", "after")
-) -> Any:
-    seen: list[Any] = []
+def run(*arguments, names=("place", "count", "is_sharp", "colour", "marks", "after")):
+    seen = []
     program = typer.Typer()
 
     @program.command()
     @takes_fields(Picture, names, help_texts={"count": "N."})
-    def take(camera: str, *, late: bool = False, **given: Any) -> None:
+    def take(camera, *, late=False, **given):
         seen.append((camera, late, read_given(Picture, given)))
 
     found = CliRunner().invoke(program, arguments)
     return seen[0] if seen else found
 
 
-def test_what_is_given_comes_by_the_fields_names_and_nothing_else() -> None:
+def test_what_is_given_comes_by_the_fields_names_and_nothing_else():
     assert run("box", "--place", "sea") == ("box", False, {"place": "sea"})
     assert run(
         *("box", "--late", "--place", "sea", "--number", "0", "--is-sharp", "--colour", "none"),
@@ -61,7 +59,7 @@ def test_what_is_given_comes_by_the_fields_names_and_nothing_else() -> None:
     )
 
 
-def test_help_has_the_declaration_s_words_in_the_order_that_is_asked_for() -> None:
+def test_help_has_the_declaration_s_words_in_the_order_that_is_asked_for():
     text = run("--help", names=("place", "late", "colour", "count", "is_sharp")).output
     flags = ("--place", "--late", "--colour", "--number", "--is-sharp")
     assert [flag for _, flag in sorted((text.index(flag), flag) for flag in flags)] == list(flags)
@@ -69,12 +67,12 @@ def test_help_has_the_declaration_s_words_in_the_order_that_is_asked_for() -> No
     assert "--no-is-sharp" not in text
 
 
-def test_a_field_without_a_default_is_asked_for() -> None:
+def test_a_field_without_a_default_is_asked_for():
     assert "'--place'" in run("box").output
 
 
 @pytest.mark.parametrize(("name", "value"), [("marks", ["a"]), ("after", "live"), ("after", "live:soon")])
-def test_what_is_not_of_its_form_is_named_by_its_flag(name: str, value: Any) -> None:
+def test_what_is_not_of_its_form_is_named_by_its_flag(name, value):
     with pytest.raises(InputError, match=f"^{flag_of(Picture, name)} "):
         read_given(Picture, {name: value})
 
@@ -82,8 +80,8 @@ def test_what_is_not_of_its_form_is_named_by_its_flag(name: str, value: Any) -> 
 @pytest.mark.parametrize(
     ("words", "declaration"), [(("backfill",), BackfillCreate), (("merge", "create"), MergeCreate)]
 )
-def test_every_field_of_a_request_is_a_flag(words: tuple[str, ...], declaration: type) -> None:
-    command: Any = typer.main.get_command(app)
+def test_every_field_of_a_request_is_a_flag(words, declaration):
+    command = typer.main.get_command(app)
     for word in words:
         command = command.commands[word]
     flags = {flag for parameter in command.params for flag in parameter.opts}

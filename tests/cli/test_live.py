@@ -9,9 +9,7 @@ from cli import live
 from connectors.bigquery.probes import BigQueryProbes
 from connectors.pubsub.client import PubSub
 from jobs.launcher import Launch
-from local.server import PubSubServer
 from model.settings import read_settings
-from tests.standin.fixture import StandIn
 
 PROJECT = "live-project"
 
@@ -25,7 +23,7 @@ def cloud(shared_standin, pubsub_server, monkeypatch):
     monkeypatch.setattr("signal.signal", lambda *_: None)
 
 
-def left(standin: StandIn, server: PubSubServer) -> list[str]:
+def left(standin, server):
     """What is still there of what a run made."""
     datasets = [found.dataset_id for found in standin.client(PROJECT).list_datasets()]
     with PubSub(PROJECT, server.emulator_host) as pubsub:
@@ -77,23 +75,23 @@ def test_a_question_that_fails_keeps_none_of_the_others_from_being_asked(refeed,
 class Batches:
     """A launcher of which every batch ends at the third look."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.launched: list[Launch] = []
         self.looks = 0
         self.is_ended = False
 
-    def launch(self, launch: Launch) -> str:
+    def launch(self, launch):
         self.launched.append(launch)
         return "batch"
 
-    def exit_reason(self, _batch: str) -> str | None:
+    def exit_reason(self, _batch):
         self.looks += 1
         return "The driver ended with code 0." if self.looks > 2 else None
 
-    def kill(self, _batch: str) -> None:
+    def kill(self, _batch):
         self.is_ended = True
 
-    def close(self) -> None: ...
+    def close(self): ...
 
 
 def test_the_batch_is_waited_for_and_never_left_running(monkeypatch, tmp_path):

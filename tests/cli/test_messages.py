@@ -1,14 +1,12 @@
 """What ``refeed messages`` prints of given pages; tests/api/test_inventory.py has it with the API."""
 
-from typing import Any
-
 from cli.terminal import COLUMNS
 from client.api import RefeedApi
 
 WINDOW = {"from": "2026-01-02T03:00:00.000000Z", "to": "2026-01-02T04:00:00.000000Z"}
 
 
-def message(number: int, data: Any, encoding: str = "json", **attributes: str) -> dict[str, Any]:
+def message(number, data, encoding="json", **attributes):
     return {
         "message_id": str(number),
         "topic": "orders",
@@ -50,9 +48,9 @@ def test_messages_fit_the_terminal_and_can_not_steer_it(refeed, monkeypatch):
 
 
 def test_whole_messages_are_asked_for_page_by_page_up_to_the_limit(refeed, monkeypatch):
-    asked: list[dict[str, Any]] = []
+    asked = []
 
-    def pages(self: RefeedApi, topic: str, **wanted: Any) -> dict[str, Any]:
+    def pages(self, topic, **wanted):
         asked.append(wanted)
         return {"window": WINDOW, "messages": [message(len(asked), [1])] * 10, "next_page_token": f"t{len(asked)}"}
 

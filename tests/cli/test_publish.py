@@ -1,13 +1,11 @@
 import io
 import json
-from pathlib import Path
-from typing import Any
 
 from cli.demo.archive import receive
 from connectors.pubsub.client import PubSub
 
 
-def write_lines(path: Path, *lines: dict[str, Any]) -> str:
+def write_lines(path, *lines):
     path.write_text("\n".join(json.dumps(line) for line in lines))
     return str(path)
 

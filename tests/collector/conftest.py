@@ -1,9 +1,6 @@
 import asyncio
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
-from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -16,7 +13,7 @@ from collector.delivery import DirectDelivery, TopicDirectory
 from collector.door import Door
 from collector.http import Collector
 from collector.server import make_config
-from collector.settings import CollectorSettings, read_collector_settings
+from collector.settings import read_collector_settings
 from connectors.pubsub.client import PubSub
 from local.server import PubSubServer
 
@@ -36,7 +33,7 @@ def pubsub(pubsub_server):
 class Yard:
     """A topic of its own with a subscription, and a collector before it, called in process."""
 
-    def __init__(self, pubsub: PubSub, folder: Path) -> None:
+    def __init__(self, pubsub, folder):
         self.pubsub = pubsub
         self._folder = folder
         # One loop for all calls: a collector lives on the loop that it was first called on.
@@ -44,26 +41,26 @@ class Yard:
         self._subscriber = SubscriberClient(transport=SubscriberGrpcTransport(channel=pubsub.channel))
         self.topic = self.add_topic(f"orders-{secrets.token_hex(4)}")
 
-    def add_topic(self, topic: str) -> str:
+    def add_topic(self, topic):
         self.pubsub.create_topic(topic)
         path = self.pubsub.subscription_path(f"sub-{topic}")
         self._subscriber.create_subscription(request={"name": path, "topic": self.pubsub.topic_path(topic)})
         return topic
 
-    def add_unread(self) -> str:
+    def add_unread(self):
         """Return a topic that nothing subscribes to."""
         topic = f"unread-{secrets.token_hex(4)}"
         self.pubsub.create_topic(topic)
         return topic
 
-    def remove_topic(self, topic: str) -> None:
+    def remove_topic(self, topic):
         self.pubsub.delete_subscription(f"sub-{topic}")
         self.pubsub.delete_topic(topic)
 
-    def pull(self, count: int, topic: str | None = None) -> list[Any]:
+    def pull(self, count, topic=None):
         """Return ``count`` messages, and fail when there are more."""
         path = self.pubsub.subscription_path(f"sub-{topic or self.topic}")
-        found: list[Any] = []
+        found = []
         while len(found) < count:
             answer = self._subscriber.pull(subscription=path, max_messages=1000, timeout=10, retry=None)
             found += [each.message for each in answer.received_messages]
@@ -75,13 +72,13 @@ class Yard:
         assert len(found) == count
         return found
 
-    def settings(self, yaml: str = "", *topics: str) -> CollectorSettings:
+    def settings(self, yaml="", *topics):
         """Return settings for this topic, which ``yaml`` calls TOPIC."""
         path = self._folder / "collector.yaml"
         path.write_text(yaml.replace("TOPIC", self.topic))
         return read_collector_settings(topics or (self.topic,), path)
 
-    def collector(self, settings: CollectorSettings | None = None, *, is_open: bool = True) -> Collector:
+    def collector(self, settings=None, *, is_open=True):
         found = settings or self.settings()
         return Collector(
             found,
@@ -90,10 +87,10 @@ class Yard:
             door=Door(found, is_open=is_open),
         )
 
-    def serve(self, work: Callable[[int], Awaitable[Any]], *, app: Any = None, **bounds: Any) -> Any:
+    def serve(self, work, *, app=None, **bounds):
         """Serve the collector on a socket, and run ``work`` with its port."""
 
-        async def go() -> Any:
+        async def go():
             with socket.socket() as listener:
                 listener.bind(("127.0.0.1", 0))
                 server = uvicorn.Server(make_config(app or self.collector(), **{"head_seconds": 5, **bounds}))
@@ -109,34 +106,21 @@ class Yard:
 
         return self.loop.run(go())
 
-    def call(
-        self,
-        work: Callable[[httpx.AsyncClient], Coroutine[Any, Any, Any]],
-        app: Any = None,
-        client: tuple[str, int] = ("127.0.0.1", 50_000),
-    ) -> Any:
+    def call(self, work, app=None, client=("127.0.0.1", 50_000)):
         """Run ``work`` with a client of the collector."""
 
-        async def run() -> Any:
+        async def run():
             transport = httpx.ASGITransport(app or self.collector(), client=client, raise_app_exceptions=True)
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as found:
                 return await work(found)
 
         return self.loop.run(run())
 
-    def post(
-        self,
-        content: bytes,
-        *,
-        app: Any = None,
-        to: str | None = None,
-        client: tuple[str, int] = ("127.0.0.1", 50_000),
-        **headers: str,
-    ) -> httpx.Response:
+    def post(self, content, *, app=None, to=None, client=("127.0.0.1", 50_000), **headers):
         """Post once; a header's name has ``_`` for ``-``."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
 
-        async def work(caller: httpx.AsyncClient) -> httpx.Response:
+        async def work(caller):
             return await caller.post(to or f"/{self.topic}", content=content, headers=named)
 
         return self.call(work, app, client)
@@ -156,7 +140,7 @@ def away():
         yield client
 
 
-def problem_of(response: httpx.Response) -> tuple[int, str, list[str]]:
+def problem_of(response):
     """Return a problem's status, code, and the codes of its errors."""
     assert response.headers["content-type"] == "application/problem+json"
     body = response.json()

@@ -1,16 +1,14 @@
 import gzip
 import json
-from typing import Any
 
-import httpx
 import pytest
 
-from tests.collector.conftest import Yard, problem_of
+from tests.collector.conftest import problem_of
 
 NDJSON = "application/x-ndjson"
 
 
-def items_of(answer: httpx.Response) -> list[dict[str, Any]]:
+def items_of(answer):
     return answer.json()["items"]
 
 
@@ -88,8 +86,8 @@ def test_what_a_body_becomes_counts_against_what_all_may_hold(yard):
     yard.pull(2)
 
 
-def get(yard: Yard, query: str, app: Any = None, **headers: str) -> httpx.Response:
-    async def work(client: httpx.AsyncClient) -> httpx.Response:
+def get(yard, query, app=None, **headers):
+    async def work(client):
         return await client.get(f"/{yard.topic}?{query}", headers=headers)
 
     return yard.call(work, app)

@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-from typing import Any
 
-from collector.http import Collector
 from tests.collector.test_server import talk
 
 HEADERS = [(b"host", b"localhost")]
@@ -13,7 +11,7 @@ HEADERS = [(b"host", b"localhost")]
 class SlowBody:
     """A caller that sends all pieces of a body but the last one, and that one when it is told to."""
 
-    def __init__(self, app: Collector, path: str, pieces: int, piece_bytes: int, end: asyncio.Event) -> None:
+    def __init__(self, app, path, pieces, piece_bytes, end):
         self._pieces = pieces
         self._piece_bytes = piece_bytes
         self._end = end
@@ -22,7 +20,7 @@ class SlowBody:
         scope = {"type": "http", "method": "POST", "path": path, "headers": HEADERS, "client": ("127.0.0.1", 1)}
         self.task = asyncio.create_task(app(scope, self._receive, self._send))
 
-    async def _receive(self) -> Any:
+    async def _receive(self):
         await asyncio.sleep(0)
         left = self._pieces * self._piece_bytes - self.sent_bytes
         if left <= self._piece_bytes:
@@ -30,7 +28,7 @@ class SlowBody:
         self.sent_bytes += self._piece_bytes
         return {"type": "http.request", "body": bytes(self._piece_bytes), "more_body": left > self._piece_bytes}
 
-    async def _send(self, message: Any) -> None:
+    async def _send(self, message):
         if message["type"] == "http.response.start":
             self.status = message["status"]
 

@@ -5,7 +5,6 @@ import json
 import os
 import zlib
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -19,7 +18,6 @@ from collector.settings import CollectorSettings, LimitSection, SnsSection, SnsT
 from collector.sns import SnsRoute
 from connectors.pubsub.sending import decode_message
 from connectors.sns.client import SnsClient
-from model.errors import RefeedError
 from model.message import MAX_ATTRIBUTE_KEY_BYTES, MAX_ATTRIBUTE_VALUE_BYTES, MAX_ATTRIBUTES, Message
 from tests.collector.snsworld import ARN, SnsWorld, body_of
 
@@ -37,33 +35,33 @@ class Memory(Delivery):
 
     status = 200
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.taken: list[tuple[str, Message]] = []
 
-    async def start(self) -> None:
+    async def start(self):
         pass
 
-    async def stop(self) -> None:
+    async def stop(self):
         pass
 
-    async def deliver(self, topic: str, messages: Any) -> list[RefeedError | None]:
+    async def deliver(self, topic, messages):
         self.taken += [(topic, decode_message(message)) for message in messages]
         return [None] * len(messages)
 
-    def problems(self) -> dict[str, str]:
+    def problems(self):
         return {}
 
-    def waiting_events(self) -> dict[str, int]:
+    def waiting_events(self):
         return {}
 
 
 class Everywhere:
     """Every topic is there."""
 
-    def knows(self, topic: str) -> bool:
+    def knows(self, topic):
         return True
 
-    async def find(self, topic: str) -> TopicState:
+    async def find(self, topic):
         return TopicState.READ
 
 
@@ -120,7 +118,7 @@ headers = st.fixed_dictionaries(
 )
 
 
-def ask(method: str, path: str, query: list[tuple[str, str]], sent: dict[str, str], body: bytes) -> Any:
+def ask(method, path, query, sent, body):
     """Send one request; return its answer and what was taken."""
     memory = Memory()
     app = Collector(
@@ -131,7 +129,7 @@ def ask(method: str, path: str, query: list[tuple[str, str]], sent: dict[str, st
         sns=SnsRoute(SETTINGS.sns, SnsClient(WORLD.transport), folder=FOLDER),
     )
 
-    async def run() -> httpx.Response:
+    async def run():
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             raw = [(name.encode(), value.encode("latin-1")) for name, value in sent.items()]
@@ -140,7 +138,7 @@ def ask(method: str, path: str, query: list[tuple[str, str]], sent: dict[str, st
     return asyncio.run(run()), memory.taken
 
 
-def check_taken(taken: list[tuple[str, Message]]) -> None:
+def check_taken(taken):
     """Pub/Sub would take each of them, and none has somebody else's word for ours."""
     for topic, message in taken:
         assert message.attributes["topic"] == topic
@@ -192,7 +190,7 @@ def test_every_request_gets_an_answer_that_is_no_fault_of_ours(method, path, que
     value=json_values | st.just("Notification") | st.just(ARN),
     is_signed=st.booleans(),
 )
-def test_a_notification_with_any_field_is_taken_or_refused(field: str, value: Any, is_signed: bool) -> None:
+def test_a_notification_with_any_field_is_taken_or_refused(field, value, is_signed):
     message = {**WORLD.notification(), field: value}
     if is_signed and field not in ("Type", "Signature", "SignatureVersion") and isinstance(value, str):
         message = {**WORLD.sign(message), "SigningCertURL": message["SigningCertURL"]}
@@ -205,6 +203,6 @@ def test_a_notification_with_any_field_is_taken_or_refused(field: str, value: An
 
 @_QUICK
 @given(body=bodies)
-def test_no_body_is_mistaken_for_a_notification(body: bytes) -> None:
+def test_no_body_is_mistaken_for_a_notification(body):
     answer, taken = ask("POST", "sns", [("topic", "orders")], {}, body)
     assert (answer.status_code, taken) == (422, [])

@@ -4,11 +4,8 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,7 +32,6 @@ from streams.lease import HeldLease
 from streams.positions import POSITIONS_FILE, Positions, ShardPosition
 from streams.run import PASSING
 from streams.status import StatusFile
-from tests.collector.conftest import Yard
 from tests.connectors.kinesis.test_aggregation import packed
 from tests.standin.kinesis import Kinesis
 from tests.waiting import wait_until
@@ -45,7 +41,7 @@ SHARD = "shardId-00000000000"
 
 
 @pytest.fixture(scope="module")
-def kinesis() -> Iterator[Kinesis]:
+def kinesis():
     with Kinesis() as running:
         yield running
 
@@ -59,28 +55,21 @@ class CrashError(RefeedError):
 class Site:
     """A Kinesis stream, a topic with a subscription, and what reads one and publishes to the other."""
 
-    def __init__(self, kinesis: Kinesis, yard: Yard, folder: Path) -> None:
+    def __init__(self, kinesis, yard, folder):
         self.kinesis = kinesis
         self.yard = yard
         self.folder = folder
         self.stream = kinesis.create(f"orders-{secrets.token_hex(4)}")
         self.sent: list[tuple[str, bytes]] = []
 
-    def put(self, count: int, *, keys: int = 5) -> None:
+    def put(self, count, *, keys=5):
         start = len(self.sent)
         records = [(f"k{number % keys}", b"%d" % number) for number in range(start, start + count)]
         self.kinesis.put(self.stream, records)
         self.sent += records
 
     @contextmanager
-    def relay(
-        self,
-        *,
-        start: str = "TRIM_HORIZON",
-        slots: int = 3,
-        recreated: str = "refuse",
-        read: ReadTopic | None = None,
-    ) -> Iterator[Relay]:
+    def relay(self, *, start="TRIM_HORIZON", slots=3, recreated="refuse", read=None):
         """Read and publish while the block runs; at its end, drain, or raise what ended it."""
         positions = Positions(self.folder / "positions.json", self.stream)
         topic = self.yard.topic
@@ -105,13 +94,13 @@ class Site:
             finally:
                 query.processAllAvailable()
 
-    def is_done(self, relay: Relay, count: int) -> None:
+    def is_done(self, relay, count):
         wait_until(lambda: totals(relay)["messages"] >= count, f"{count} messages are published")
 
-    def check(self, *, repeats: int = 0) -> list[Any]:
+    def check(self, *, repeats=0):
         """Fail unless each record was published, each key in its order, and ``repeats`` of them twice."""
         found = self.yard.pull(len(self.sent) + repeats)
-        first: dict[str, Any] = {}
+        first = {}
         for each in found:
             first.setdefault(each.attributes["uuid"], each)
         assert len(first) == len(self.sent)
@@ -122,17 +111,17 @@ class Site:
         return found
 
 
-def totals(relay: Relay) -> Counter[str]:
+def totals(relay):
     return relay._totals
 
 
 @pytest.fixture
-def site(kinesis: Kinesis, yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+def site(kinesis, yard, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", kinesis.endpoint)
     return Site(kinesis, yard, tmp_path)
 
 
-def test_a_child_waits_for_its_parents_and_for_none_that_is_gone(tmp_path: Path) -> None:
+def test_a_child_waits_for_its_parents_and_for_none_that_is_gone(tmp_path):
     positions = Positions(tmp_path / "positions.json", "orders")
     positions.begin(None)
     parents = {"d": ("b", "c"), "a": ("gone",), "b": ("a",), "c": ("a",)}
@@ -146,7 +135,7 @@ def test_a_child_waits_for_its_parents_and_for_none_that_is_gone(tmp_path: Path)
 
 
 @pytest.mark.cloud
-def test_aggregates_are_taken_apart_and_plain_records_beside_them_are_not(site: Site) -> None:
+def test_aggregates_are_taken_apart_and_plain_records_beside_them_are_not(site):
     from connectors.kinesis.aggregation import AGGREGATED_RECORD
 
     message = AGGREGATED_RECORD(partition_key_table=[b"k0", b"k1"])
@@ -161,7 +150,7 @@ def test_aggregates_are_taken_apart_and_plain_records_beside_them_are_not(site: 
 
 
 @pytest.mark.cloud
-def test_a_key_keeps_its_order_over_splits_and_a_merge(site: Site) -> None:
+def test_a_key_keeps_its_order_over_splits_and_a_merge(site):
     site.put(300)
     with site.relay() as relay:
         for reshard in (site.kinesis.split, site.kinesis.split, site.kinesis.merge):
@@ -219,7 +208,7 @@ def test_throttling_failures_and_expired_iterators_cost_time_and_no_record(site,
 
 
 @pytest.mark.cloud
-def test_a_crash_inside_an_aggregate_goes_on_inside_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_inside_an_aggregate_goes_on_inside_it(site, monkeypatch):
     from connectors.kinesis.aggregation import AGGREGATED_RECORD
 
     monkeypatch.setattr("collector.records.CHUNK_MESSAGES", 4)
@@ -240,7 +229,7 @@ def test_a_crash_inside_an_aggregate_goes_on_inside_it(site: Site, monkeypatch: 
 
 
 @pytest.mark.cloud
-def test_latest_begins_at_the_first_start_also_when_nothing_came_before_a_kill(site: Site) -> None:
+def test_latest_begins_at_the_first_start_also_when_nothing_came_before_a_kill(site):
     site.put(50)
     # Kinesis's clock is told to the second, and so the stream begins at the second's beginning.
     time.sleep(1.1)
@@ -257,7 +246,7 @@ def test_latest_begins_at_the_first_start_also_when_nothing_came_before_a_kill(s
 
 
 @pytest.mark.cloud
-def test_a_kinesis_that_stays_away_is_an_error_that_passes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kinesis_that_stays_away_is_an_error_that_passes(site, monkeypatch):
     monkeypatch.setattr("collector.relay._FIRST_BACKOFF_SECONDS", 0.01)
     site.kinesis.fail("ListShards", *["drop"] * 5)
     with pytest.raises(KinesisUnavailableError), site.relay() as relay:
@@ -265,7 +254,7 @@ def test_a_kinesis_that_stays_away_is_an_error_that_passes(site: Site, monkeypat
 
 
 @pytest.mark.cloud
-def test_a_lease_that_another_stream_has_taken_ends_it_before_the_next_publish(site: Site) -> None:
+def test_a_lease_that_another_stream_has_taken_ends_it_before_the_next_publish(site):
     site.put(10)
     with pytest.raises(LeaseLostError), site.relay() as relay:  # noqa: PT012
         site.is_done(relay, 10)
@@ -276,7 +265,7 @@ def test_a_lease_that_another_stream_has_taken_ends_it_before_the_next_publish(s
 
 
 @pytest.mark.cloud
-def test_a_pause_lets_no_publish_begin_and_a_cancel_leaves_what_is_in_hand(site: Site) -> None:
+def test_a_pause_lets_no_publish_begin_and_a_cancel_leaves_what_is_in_hand(site):
     with site.relay() as relay:
         assert relay.pause()
         site.put(30)
@@ -295,14 +284,14 @@ def test_a_pause_lets_no_publish_begin_and_a_cancel_leaves_what_is_in_hand(site:
 
 
 @pytest.mark.cloud
-def test_a_query_begins_only_after_the_threads_of_the_one_before_it(site: Site) -> None:
+def test_a_query_begins_only_after_the_threads_of_the_one_before_it(site):
     site.put(10)
     release = threading.Event()
     with site.relay() as relay:
         site.is_done(relay, 10)
         publish = relay._publisher.publish
 
-        def slow(*args: Any, **kwargs: Any) -> int:
+        def slow(*args, **kwargs):
             assert release.wait(20)
             return publish(*args, **kwargs)
 
@@ -321,12 +310,12 @@ def test_a_query_begins_only_after_the_threads_of_the_one_before_it(site: Site) 
     site.check()
 
 
-def test_a_home_without_the_positions_of_another_one_does_not_begin_at_the_newest_record(tmp_path: Path) -> None:
+def test_a_home_without_the_positions_of_another_one_does_not_begin_at_the_newest_record(tmp_path):
     environment = {"REFEED_KINESIS_STREAM": "orders", "REFEED_KINESIS_REGION": "eu-west-1"}
     environment |= {"REFEED_KINESIS_TOPIC": "orders", "REFEED_LAKE": str(tmp_path / "lake")}
 
-    def start(home: str, **more: str) -> None:
-        def no_pubsub() -> PubSub:
+    def start(home, **more):
+        def no_pubsub():
             raise CrashError("it may begin")
 
         settings = read_settings({**environment, **more}, home=tmp_path / home)
@@ -352,11 +341,11 @@ def test_latest_is_the_first_start_also_while_pubsub_is_away(tmp_path, monkeypat
     first_start = datetime(2026, 1, 3, 10, tzinfo=UTC)
 
     class ClockAlone(KinesisStream):
-        def read_clock(self) -> datetime:
+        def read_clock(self):
             return first_start
 
     class Away(PubSub):
-        def create_topic(self, topic: str) -> None:
+        def create_topic(self, topic):
             raise CrashError(f"It stands for an outage: {topic}")
 
     environment = {"REFEED_KINESIS_STREAM": "orders", "REFEED_KINESIS_REGION": "eu-west-1"}
@@ -370,7 +359,7 @@ def test_latest_is_the_first_start_also_while_pubsub_is_away(tmp_path, monkeypat
     assert (positions.is_new, positions.origin) == (False, first_start)
 
 
-def test_records_wait_while_nothing_subscribes_to_the_topic(site: Site) -> None:
+def test_records_wait_while_nothing_subscribes_to_the_topic(site):
     """A position that is noted after a publish to nobody would pass its records over for good."""
     yard = site.yard
     site.put(10)

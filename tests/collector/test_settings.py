@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from collector.settings import read_collector_settings
@@ -9,23 +7,23 @@ from tests.standin.kms_server import KEY, KmsServer
 
 
 @pytest.fixture(autouse=True)
-def secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def secret(monkeypatch):
     monkeypatch.setenv("SHOP_KEY", "a-secret-of-the-shop")
 
 
-def read(folder: Path, text: str, *topics: str) -> object:
+def read(folder, text, *topics):
     path = folder / "collector.yaml"
     path.write_text(text)
     return read_collector_settings(topics or ("orders", "shop.*"), path)
 
 
-def faults_of(folder: Path, text: str, *topics: str) -> list[str]:
+def faults_of(folder, text, *topics):
     with pytest.raises(SettingsError) as caught:
         read(folder, text, *topics)
     return caught.value.details.get("faults", [caught.value.message])
 
 
-def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+def test_all_faults_are_told_at_once(tmp_path):
     text = """
         max_body_bytes: 5
         colour: red
@@ -74,11 +72,11 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
         ("keys: [{name: a, secret: 'env:SHOP_KEY'}, {name: b, secret: 'env:SHOP_KEY'}]", "the same secret"),
     ],
 )
-def test_a_fault_is_named(tmp_path: Path, text: str, fault: str) -> None:
+def test_a_fault_is_named(tmp_path, text, fault):
     assert fault in "; ".join(faults_of(tmp_path, text))
 
 
-def test_a_file_that_is_not_there_and_no_topics_are_faults(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_and_no_topics_are_faults(tmp_path):
     with pytest.raises(SettingsError, match=r"gone\.yaml"):
         read_collector_settings(["orders"], tmp_path / "gone.yaml")
     with pytest.raises(SettingsError, match="REFEED_COLLECTOR_TOPICS"):
@@ -93,7 +91,7 @@ def test_a_secret_may_be_encrypted_with_a_key_of_cloud_kms(tmp_path, monkeypatch
         assert read(tmp_path, text).keys[0].secret == "a-secret-of-the-shop"
 
 
-def test_a_secret_comes_from_a_file_or_the_environment(tmp_path: Path) -> None:
+def test_a_secret_comes_from_a_file_or_the_environment(tmp_path):
     (tmp_path / "key").write_text("another-secret-key\n")
     text = f"keys: [{{name: a, secret: 'file:{tmp_path}/key'}}, {{name: b, secret: 'env:SHOP_KEY'}}]"
     found = read(tmp_path, text)
@@ -101,7 +99,7 @@ def test_a_secret_comes_from_a_file_or_the_environment(tmp_path: Path) -> None:
     assert "secret-key" not in repr(found)
 
 
-def test_a_topic_s_own_section_wins_over_a_pattern_s(tmp_path: Path) -> None:
+def test_a_topic_s_own_section_wins_over_a_pattern_s(tmp_path):
     text = "topics: {'shop.*': {format: raw}, shop.carts: {source: carts}}"
     found = read(tmp_path, text)
     assert [found.section(topic).format for topic in ("orders", "shop.carts", "shop.x")] == ["json", "json", "raw"]
@@ -118,7 +116,7 @@ def test_a_topic_s_own_section_wins_over_a_pattern_s(tmp_path: Path) -> None:
         ("topics: {orders: {signature: {kind: github, secret: 'env:SHOP_KEY'}}, 'shop.*': {public: true}}", True),
     ],
 )
-def test_another_host_needs_a_key_or_public_topics(tmp_path: Path, text: str, is_safe: bool) -> None:
+def test_another_host_needs_a_key_or_public_topics(tmp_path, text, is_safe):
     found = read(tmp_path, text)
     found.check_host("localhost")
     if is_safe:
@@ -128,14 +126,14 @@ def test_another_host_needs_a_key_or_public_topics(tmp_path: Path, text: str, is
             found.check_host("0.0.0.0")
 
 
-def test_a_pattern_stands_for_the_whole_name() -> None:
+def test_a_pattern_stands_for_the_whole_name():
     assert matches(["shop.*"], "shop.")
     assert not matches(["shop.*"], "workshop.a")
     assert not matches(["shop.*"], "shopXa")
     assert not matches(["a[bc]"], "ab")
 
 
-def test_faults_of_sns_topics_are_named(tmp_path: Path) -> None:
+def test_faults_of_sns_topics_are_named(tmp_path):
     arn = "arn:aws:sns:eu-west-1:123456789012"
     text = f"""
         sns:

@@ -3,17 +3,13 @@ import base64
 import json
 import threading
 import uuid
-from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
 from collector import sns
-from collector.http import Collector
 from collector.sns import SnsRoute, UnsubscribedTopics
 from connectors.sns.client import SnsClient
-from tests.collector.conftest import Yard, problem_of
+from tests.collector.conftest import problem_of
 from tests.collector.snsworld import ARN, CERTIFICATE_URL, HOST, SUBSCRIBE_URL, SnsWorld, body_of, timestamp
 
 PASSWORD = "long-enough-a-secret"
@@ -35,22 +31,20 @@ def world():
 class Post:
     """A collector that takes one SNS topic, far from its senders, and posts to it."""
 
-    def __init__(self, yard: Yard, world: SnsWorld, folder: Path) -> None:
+    def __init__(self, yard, world, folder):
         self.yard = yard
         self.folder = folder
         self.world = world
         self.app = self.start()
 
-    def start(self, section: str = "{topics: [TOPIC]}", yaml: str = "", *topics: str) -> Collector:
+    def start(self, section="{topics: [TOPIC]}", yaml="", *topics):
         found = self.yard.settings(f"{{sns: {{topics: {{'{ARN}': {section}}}}}{yaml}}}", *topics)
         app = self.yard.collector(found, is_open=False)
         app._sns = SnsRoute(found.sns, SnsClient(self.world.transport), folder=self.folder)
         self.app = app
         return app
 
-    def __call__(
-        self, message: dict[str, Any] | bytes, topic: str | None = None, **headers: str
-    ) -> httpx.Response:
+    def __call__(self, message, topic=None, **headers):
         content = message if isinstance(message, bytes) else body_of(message)
         # What SNS sends: https://docs.aws.amazon.com/sns/latest/dg/http-header.html
         named = {"content_type": "text/plain; charset=UTF-8"} | headers
@@ -255,11 +249,11 @@ def test_an_end_that_can_t_be_kept_is_shown_by_this_process(post):
     assert set(unsubscribed(post)) == {ARN}
 
 
-def unsubscribed(post: Post) -> dict[str, str]:
+def unsubscribed(post):
     """What an operator sees in /readyz."""
     post.app._door._is_open = True
 
-    async def ready(client: httpx.AsyncClient) -> Any:
+    async def ready(client):
         return (await client.get("/readyz")).json()
 
     return post.yard.call(ready, post.app)["unsubscribed"]

@@ -1,10 +1,6 @@
-from collections.abc import Mapping
-from typing import Any
-
-import pyarrow as pa
 import pytest
 
-from connectors.lake.query import ArchiveSnapshot, QueryLimits, open_connection
+from connectors.lake.query import open_connection
 from connectors.pubsub.client import PubSub
 from local.server import PubSubServer
 from tests.issuer import issuer, keys_by_kind
@@ -12,7 +8,7 @@ from tests.issuer import issuer, keys_by_kind
 __all__ = ["issuer", "keys_by_kind"]
 
 
-def run_query(snapshot: ArchiveSnapshot, sql: str, parameters: Mapping[str, Any], limits: QueryLimits) -> pa.Table:
+def run_query(snapshot, sql, parameters, limits):
     """Return the whole result of ``sql``."""
     with open_connection(snapshot, limits) as run:
         return run(sql, parameters).read_all()

@@ -3,18 +3,16 @@
 import re
 from html import unescape
 
-import httpx
-
 from model.principal import READ
-from tests.console.yard import Yard, open_client, sign_in, token_of
+from tests.console.yard import open_client, sign_in, token_of
 
 
-def hidden_of(page: httpx.Response) -> dict[str, str]:
+def hidden_of(page):
     found = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', page.text)
     return {name: unescape(value) for name, value in found}
 
 
-def rows_of(page: str, label: str) -> dict[str, str]:
+def rows_of(page, label):
     """Return the text of each row's first cell and of its cell with the label."""
     found = {}
     for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL):
@@ -25,7 +23,7 @@ def rows_of(page: str, label: str) -> dict[str, str]:
     return found
 
 
-def test_a_topic_is_attached_by_a_click_that_says_what_it_creates(yard: Yard, browser: httpx.Client) -> None:
+def test_a_topic_is_attached_by_a_click_that_says_what_it_creates(yard, browser):
     path = "/console/topics/orders/attach"
     assert path in browser.get("/console/topics").text
     page = browser.get(path)
@@ -57,7 +55,7 @@ def test_a_topic_is_attached_by_a_click_that_says_what_it_creates(yard: Yard, br
     assert "is already backed up" in browser.get(path).text
 
 
-def test_a_detach_asks_for_the_name_and_says_what_is_lost(yard: Yard, browser: httpx.Client) -> None:
+def test_a_detach_asks_for_the_name_and_says_what_is_lost(yard, browser):
     with yard.api.client(yard.key) as client:
         assert client.post("/topics/other:attach").status_code == 200
     path = "/console/topics/other/detach"
@@ -70,7 +68,7 @@ def test_a_detach_asks_for_the_name_and_says_what_is_lost(yard: Yard, browser: h
     assert yard.api.pubsub.list_subscriptions("other") == []
 
 
-def test_who_may_not_attach_is_offered_nothing(yard: Yard) -> None:
+def test_who_may_not_attach_is_offered_nothing(yard):
     with open_client(yard) as client:
         sign_in(client, yard.api.make_key(READ, name="reader"))
         page = client.get("/console/topics").text

@@ -3,7 +3,6 @@
 import re
 from datetime import UTC, datetime, timedelta
 from html import unescape
-from typing import Any
 
 import httpx
 import pytest
@@ -36,7 +35,7 @@ def browser(yard):
         yield client
 
 
-def elsewhere(page: str) -> list[str]:
+def elsewhere(page):
     """Return the cells of what a page names, without the links' addresses."""
     found = re.search(r'<div class="warning" id="elsewhere">.*?</div>', page, re.DOTALL)
     return (
@@ -91,9 +90,7 @@ def test_a_plan_that_finds_nothing_names_it_with_the_same_query(browser):
     assert elsewhere(found) == []
 
 
-def series(
-    topic: str, *messages: int | None, usual: int | None = None, gaps: tuple[str, ...] = ()
-) -> dict[str, Any]:
+def series(topic, *messages, usual=None, gaps=()):
     surges = [] if usual is None else [{"start": STARTS[1], "usual": usual}]
     return {"topic": topic, "messages": list(messages), "gaps": list(gaps), "surges": surges}
 
@@ -101,7 +98,7 @@ def series(
 STARTS = [f"2026-01-01T0{hour}:00:00Z" for hour in range(3)]
 
 
-def named(*topics: dict[str, Any], **options: Any) -> list[str]:
+def named(*topics, **options):
     volumes = {"starts": STARTS, "step": "hour", "topics": list(topics)}
     return [each["topic"] for each in find_elsewhere(volumes, "orders", **options)]
 

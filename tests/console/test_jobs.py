@@ -2,9 +2,7 @@
 
 import re
 from html import unescape
-from typing import Any
 
-import httpx
 import pytest
 
 from backup.compaction.kind import COMPACTION
@@ -19,7 +17,7 @@ from model.stream_update import UpdateRequest
 from reporting.kind import MERGE
 from reporting.request import MergeRequest
 from reporting.view import describe_failure
-from tests.console.yard import EVIL, Yard, make_yard, open_client, sign_in, token_of
+from tests.console.yard import EVIL, make_yard, open_client, sign_in, token_of
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +25,7 @@ def yard(start_api):
     return make_yard(start_api)
 
 
-def add_merge(yard: Yard, state: JobState = JobState.PAUSED, **wanted: Any) -> str:
+def add_merge(yard, state=JobState.PAUSED, **wanted):
     """Keep a merge of two sources, of which one has failed; paused, so that no driver is started for it."""
     request = {**MergeRequest().to_json(), "sources": ["hooks", "odd"], "dry_run": False, **wanted}
     store = yard.api.store
@@ -41,7 +39,7 @@ def add_merge(yard: Yard, state: JobState = JobState.PAUSED, **wanted: Any) -> s
     return str(job.id)
 
 
-def add_compaction(yard: Yard, state: JobState = JobState.PAUSED) -> str:
+def add_compaction(yard, state=JobState.PAUSED):
     store, tables = yard.api.store, {"tables": ["archive", "staging.orders"]}
     job = store.insert(new_job_id("cp"), COMPACTION.name, tables, actor="key:bob", state=JobState.PAUSED)
     store.change(job.id, actor="driver", what="compacted", findings={"tables": {"staging.orders": 1812}})
@@ -50,7 +48,7 @@ def add_compaction(yard: Yard, state: JobState = JobState.PAUSED) -> str:
     return str(job.id)
 
 
-def ids_of(page: httpx.Response) -> set[str]:
+def ids_of(page):
     assert page.status_code == 200, page.text
     return set(re.findall(r'<a href="/console/jobs/(\w+)', page.text))
 

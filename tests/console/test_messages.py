@@ -9,11 +9,9 @@ import signal
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from types import SimpleNamespace
-from typing import Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
-import httpx
 import pyarrow as pa
 import pytest
 
@@ -21,7 +19,7 @@ from connectors.lake.archive import LakeArchive
 from console.messages import find_scan_range, scan_messages
 from console.payloads import compare_sides, lay_out_json, render_hex
 from model.archive import Attempt
-from tests.console.yard import BIG, EVIL, Yard, make_yard, open_client, sign_in, token_of
+from tests.console.yard import BIG, EVIL, make_yard, open_client, sign_in, token_of
 from tests.query_processes import find_query_processes, hold_query_processes
 from tests.waiting import wait_until
 
@@ -40,7 +38,7 @@ def yard(start_api):
     return yard
 
 
-def _archive(yard: Yard, topic: str, message_ids: list[str], payloads: list[bytes]) -> None:
+def _archive(yard, topic, message_ids, payloads):
     entry, count = pa.struct([("key", pa.string()), ("value", pa.string())]), len(payloads)
     rows = pa.record_batch(
         {
@@ -56,7 +54,7 @@ def _archive(yard: Yard, topic: str, message_ids: list[str], payloads: list[byte
     archive.commit([archive.writer().write([(topic, "s", rows)])], Attempt(topic, 1, "lease", lease))
 
 
-def address(yard: Yard, message_id: str, part: str = "") -> str:
+def address(yard, message_id, part=""):
     with yard.api.client(yard.key) as client:
         client.timeout = 60
         asked = {"topic": "kinds", "message_id": message_id, "preview_bytes": 1, **RANGE}
@@ -156,8 +154,8 @@ def test_tables_and_recipes_stand_beside_the_editor(browser):
     assert ">\nfrom:TIMESTAMP:2026-01-10T00:00:00Z</textarea>" in begun
 
 
-def scan(browser: httpx.Client, address: str) -> list[tuple[str, dict[str, Any]]]:
-    events: list[tuple[str, dict[str, Any]]] = []
+def scan(browser, address):
+    events = []
     with browser.stream("GET", address) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         for line in answer.iter_lines():

@@ -4,9 +4,7 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 from html import unescape
-from typing import Any
 
-import httpx
 import pytest
 
 from backfill.plan.request import BackfillRequest
@@ -18,7 +16,7 @@ from model.plain_yaml import read_yaml
 from pipeline.registry import Registry
 from sql.range_query import write_range_query
 from tests.console.test_jobs import add_compaction, add_merge
-from tests.console.yard import Yard, make_yard, token_of
+from tests.console.yard import make_yard, token_of
 from tests.waiting import wait_until
 
 START = datetime(2026, 1, 10, 2, tzinfo=UTC)
@@ -34,7 +32,7 @@ def yard(start_api):
     return make_yard(start_api)
 
 
-def form_of(page: httpx.Response) -> dict[str, str]:
+def form_of(page):
     """Return what the page's form would send as it stands."""
     text = page.text.split("<main")[1]
     inputs = re.findall(r'<input id="\w+" name="(\w+)" value="([^"]*)"', text)
@@ -42,10 +40,10 @@ def form_of(page: httpx.Response) -> dict[str, str]:
     return {name: unescape(value) for name, value in (*inputs, *areas)} | {"form_token": token_of(page)}
 
 
-def ended(yard: Yard, client: httpx.Client, **request: Any) -> str:
+def ended(yard, client, **request):
     made = client.post("/backfills", json=request)
     assert made.status_code == 202, made.text
-    job: str = made.json()["id"]
+    job = made.json()["id"]
     # Nothing here carries jobs out.
     wait_until(lambda: yard.api.store.get(job).state is JobState.FAILED, "it fails")
     return job

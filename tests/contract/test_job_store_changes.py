@@ -3,10 +3,8 @@
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from jobs.store import CHANGE, JobFilter, change_of, open_store
 from model.change import ChangeRequest
@@ -81,7 +79,7 @@ def test_no_loop_takes_a_change_for_a_job_with_a_driver_or_forgets_it(store):
     assert [job.id for job in store.list_active(CHANGE)] == [waits.id]
 
 
-def insert_approval(connection: sa.Connection, key: str, state: str, **given: Any) -> None:
+def insert_approval(connection, key, state, **given):
     asked = {"kind": "stream", "name": "s-drain", "action": "drain", "request": {"timeout_seconds": 7.0}}
     asked |= {"what": "Drain.", "version": 1, "scope": STREAMS_OPERATE, "requested_by": "key:ann"}
     asked |= {"scopes": [STREAMS_OPERATE], "topics": ["orders"], "requested_at": AT, "expires_at": AT}

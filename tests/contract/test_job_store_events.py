@@ -1,16 +1,13 @@
 """Who did what and when, in every job store: one list, newest first, page by page without a loss."""
 
-from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
 from jobs.keys import Keyring
-from jobs.store import JobStore, open_store
+from jobs.store import open_store
 from jobs.store.tables import EVENTS
-from model.event import HistoryEvent
 from model.job import JobState
 from model.principal import READ, Principal
 from model.stream_options import StreamKind
@@ -21,7 +18,7 @@ __all__ = ["empty"]
 ANN = Principal("key:ann", frozenset({READ}))
 
 
-def fill(store: JobStore, insert: Callable[..., str]) -> str:
+def fill(store, insert):
     job = insert()
     store.move(job, JobState.CANCELLED, actor="key:ann", why="a mistake")
     store.set_verification(job, {"state": "complete"}, actor="refeed", epoch=0, again_seconds=None)
@@ -32,8 +29,8 @@ def fill(store: JobStore, insert: Callable[..., str]) -> str:
     return job
 
 
-def pages(store: JobStore, size: int, since: datetime, **wanted: Any) -> list[HistoryEvent]:
-    found: list[HistoryEvent] = []
+def pages(store, size, since, **wanted):
+    found = []
     before = None
     while page := store.list_last_events(since, limit=size, before=before, **wanted):
         found += page
@@ -80,7 +77,7 @@ def test_an_object_s_history_is_its_own_also_beside_another_kind_s_of_the_same_n
     store.launch_stream("nightly", StreamKind.BACKUP, actor="bob")
     Keyring(store).create("nightly", [READ])
 
-    def history(resource: str | None, name: str, **given: Any) -> list[str]:
+    def history(resource, name, **given):
         return [event.type.value for event in store.list_last_events(limit=9, of=(resource, name), **given)]
 
     assert history(None, job) == ["found", "moved", "created"], "a job's verdicts are in its own history"
@@ -93,7 +90,7 @@ def test_an_object_s_history_is_its_own_also_beside_another_kind_s_of_the_same_n
     assert history(None, job, before=(newest.at, newest.number)) == ["moved", "created"]
 
 
-def test_a_manifest_s_history_says_who_changed_paused_resumed_and_removed_it(store: JobStore) -> None:
+def test_a_manifest_s_history_says_who_changed_paused_resumed_and_removed_it(store):
     store.put_manifest("nightly", "Schedule", {}, "digest", source="api", principal=ANN)
     store.put_manifest("nightly", "Schedule", {}, "digest", source="api", principal=ANN)
     store.put_manifest("nightly", "Schedule", {"at": 2}, "other", source="api", principal=ANN)
@@ -115,7 +112,7 @@ def test_a_manifest_s_history_says_who_changed_paused_resumed_and_removed_it(sto
 
 
 @pytest.mark.usefixtures("migrations")
-def test_the_histories_of_an_earlier_refeed_are_one_with_what_was_known_of_manifests_and_keys(empty: str) -> None:
+def test_the_histories_of_an_earlier_refeed_are_one_with_what_was_known_of_manifests_and_keys(empty):
     engine = migrate_to(empty, "0029")
     with engine.begin() as connection:
         facts = {"kind": "backfill", "state": "RUNNING", "request": {}, "progress": {}, "epoch": 0, "version": 1}
@@ -161,7 +158,7 @@ def test_the_histories_of_an_earlier_refeed_are_one_with_what_was_known_of_manif
         assert (backup.launched_by, backup.launched_at) == ("bob", datetime(2026, 1, 2, 3, 4, 2, tzinfo=UTC))
         assert (shop.launched_by, shop.launched_at) == ("ann", shop.created_at), "its launch was not kept"
 
-        def last(resource: str, name: str) -> list[tuple[str, str | None, str]]:
+        def last(resource, name):
             found = store.list_last_events(limit=9, of=(resource, name), with_keys=True)
             return [(each.type.value, each.actor, each.what) for each in found]
 

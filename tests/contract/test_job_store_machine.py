@@ -4,7 +4,7 @@ REFEED_STORE_EXAMPLES=2000 runs it for as long as one likes, from another seed e
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import permutations
@@ -25,7 +25,7 @@ from model.principal import STREAMS_OPERATE, Principal
 from model.process import Process
 from model.stream_options import StreamKind
 from model.stream_record import StreamHome, StreamState, Wanted
-from tests.worlds.job_store import KINDS, NOON, PEOPLE, Call, World, at_most, opened_world, outcome, state_of
+from tests.worlds.job_store import KINDS, NOON, PEOPLE, World, at_most, opened_world, outcome, state_of
 
 # How many calls one walk makes, of which an example has up to three.
 CALLS_A_WALK = 50
@@ -42,7 +42,7 @@ REQUESTS = (
 
 
 @pytest.fixture
-def world(url: str) -> Iterator[World]:
+def world(url):
     with opened_world(url) as world:
         yield world
 
@@ -50,15 +50,15 @@ def world(url: str) -> Iterator[World]:
 Draw = Callable[[Random], Any]
 
 
-def any_of(*values: Any) -> Draw:
+def any_of(*values):
     return lambda random: random.choice(values)
 
 
-def integers(least: int, most: int) -> Draw:
+def integers(least, most):
     return lambda random: random.randint(least, most)
 
 
-def builds(make: Callable[..., Any], *parts: Draw) -> Draw:
+def builds(make, *parts):
     return lambda random: make(*(part(random) for part in parts))
 
 
@@ -221,12 +221,12 @@ class JobStoreMachine(RuleBasedStateMachine):
 
     world: ClassVar[World]
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.model = self.world.empty()
         self.calls = 0
 
-    def both(self, call: Call) -> Any:
+    def both(self, call):
         """Make the call to a replica and to the model, a moment after the last one."""
         self.calls += 1
         self.world.clock.now += timedelta(milliseconds=1)
@@ -235,13 +235,13 @@ class JobStoreMachine(RuleBasedStateMachine):
         assert found == outcome(call, self.model)
         return found
 
-    def make(self, name: str, given: dict[str, Any]) -> Any:
+    def make(self, name, given):
         arguments = self._filled({**given})
         return self.both(lambda s: in_order(name, getattr(s, name)(**arguments)))
 
-    def _filled(self, given: dict[str, Any]) -> dict[str, Any]:  # noqa: C901 - a line for each
+    def _filled(self, given):  # noqa: C901 - a line for each
         """Return the arguments, those in capitals made from what there is."""
-        seen: Any = None
+        seen = None
         if "JOB" in given:
             jobs = {job_id: kept for job_id, kept in self.model.jobs.items() if kept.job.subject is None}
             seen = self._newest(jobs, given.pop("JOB"), lambda job_id: job_id[3:])
@@ -272,16 +272,16 @@ class JobStoreMachine(RuleBasedStateMachine):
             given["at"] = self.world.clock.now
         return {name: value for name, value in given.items() if not name.isupper()}
 
-    def _newest(self, among: dict[str, Any], place: int, order: Callable[[str], str]) -> Any:
+    def _newest(self, among, place, order):
         """Return one of the newest; seldom none."""
         names = sorted(among, key=order)[-4:]
         return among[names[place % len(names)]] if names and place < 9 else None
 
-    def teardown(self) -> None:
+    def teardown(self):
         self.look()
 
     @initialize(seed=st.integers(0, 2**32))
-    def begin(self, seed: int) -> None:
+    def begin(self, seed):
         random = Random(seed)
         request, key = random.choice(REQUESTS), random.choice((None, "k"))
         approval, options = None, random.choice((None, {"rate": 2}))
@@ -291,10 +291,10 @@ class JobStoreMachine(RuleBasedStateMachine):
         self.make("launch_stream", {"name": "backup", "kind": StreamKind.BACKUP, "actor": "a", "KEY": key})
 
     @rule(seed=st.integers(0, 2**32))
-    def walk(self, seed: int) -> None:
+    def walk(self, seed):
         """Make calls as a seed has them: hypothesis alone would draw few that meet each other."""
         random = Random(seed)
-        made: list[str] = []
+        made = []
         try:
             for _ in range(CALLS_A_WALK):
                 name = random.choice(OFTEN if random.random() < 0.7 else [*CALLS])
@@ -308,21 +308,21 @@ class JobStoreMachine(RuleBasedStateMachine):
             error.add_note("the last calls:\n" + "\n".join(made[-20:]))
             raise
 
-    def wait(self, by: float) -> None:
+    def wait(self, by):
         """Let time pass, or set the clock."""
         if 2010 < self.world.clock.now.year + by / 31_557_600 < 2100:
             self.world.clock.now += timedelta(seconds=by)
 
-    def look(self) -> None:
+    def look(self):
         assert state_of(self.world.replicas[self.calls % 2]) == state_of(self.model)
 
-    def run(self, kind: str, owner: str, places: int, state: JobState, seconds: float) -> None:
+    def run(self, kind, owner, places, state, seconds):
         """Take a job the way that supervisors do, and bring it to a state."""
         job = self.started(kind, owner, places, seconds)
         if job is not None:
             self.both(lambda s: s.move(job.id, state, actor="r", owner=owner, expected_epoch=job.epoch))
 
-    def started(self, kind: str, owner: str, places: int, seconds: float) -> Any:
+    def started(self, kind, owner, places, seconds):
         """Return a job that the owner has claimed and started; None where none is free."""
         limit = places + sum(self.model._busy(kind).values())
         found = self.both(lambda s: s.claim(kind, owner, limit=limit, lease_seconds=seconds))
@@ -332,14 +332,14 @@ class JobStoreMachine(RuleBasedStateMachine):
         self.both(lambda s: s.move(job.id, JobState.RUNNING, actor="r", driver=DRIVER, owner=owner))
         return job
 
-    def create(self, **given: Any) -> None:
+    def create(self, **given):
         """Take a key for two attempts of one create, which can let go of their own alone."""
         calls = (("begin_create", 0), ("abandon_create", 1), ("begin_create", 1), ("abandon_create", 0))
         for name, attempt in calls:
             of_kind = given if name == "begin_create" else {"actor": given["actor"]}
             self.make(name, {**of_kind, "KEY": "m", "ATTEMPT": attempt})
 
-    def turns(self, kind: str, owner: str, actors: str) -> None:
+    def turns(self, kind, owner, actors):
         """Make jobs of several callers, and claim two of them and of those before, one, none and one."""
         for actor in actors:
             self.both(lambda s, actor=actor: s.insert(f"{kind[:2]}_{self.calls:04}", kind, {}, actor=actor))
@@ -347,7 +347,7 @@ class JobStoreMachine(RuleBasedStateMachine):
             limit = places + sum(self.model._busy(kind).values())
             self.both(lambda s, limit=limit: s.claim(kind, owner, limit=limit, lease_seconds=600.0))
 
-    def relaunch(self, agent: str, error: Any, ends: list[Wanted]) -> None:
+    def relaunch(self, agent, error, ends):
         """End a stream that an agent has started, and launch it again."""
         name = "pipeline-c"
         for _ in range(2):
@@ -359,7 +359,7 @@ class JobStoreMachine(RuleBasedStateMachine):
                 self.both(lambda s, wanted=wanted: s.end_stream(name, wanted, actor="a"))
             self.both(lambda s: s.report_stream(name, agent, StreamState(ends[0]), error=error))
 
-    def retry(self, kind: str, owner: str, counts: bool, wait_seconds: float) -> None:
+    def retry(self, kind, owner, counts, wait_seconds):
         """Restart a job whose driver died, end it before it is started, and let a person start it again."""
         job = self.started(kind, owner, 9, 600.0)
         if job is not None:
@@ -370,7 +370,7 @@ class JobStoreMachine(RuleBasedStateMachine):
             self.both(lambda s: s.move(job.id, JobState.PENDING, actor="a"))
             self.both(lambda s: s.claim(kind, owner, limit=9, lease_seconds=20.0))
 
-    def end(self, kind: str, approval: Any, has_begun: bool, errors: Any, since_seconds: float | None) -> None:
+    def end(self, kind, approval, has_begun, errors, since_seconds):
         """End a new job twice, and try to tell somebody of each end and to verify it."""
         job_id = self.both(
             lambda s: s.insert(f"{kind[:2]}_{self.calls:04}", kind, {"topic": "m"}, actor="a", approval=approval)
@@ -388,23 +388,21 @@ class JobStoreMachine(RuleBasedStateMachine):
                 verdict = {"state": "pending", "n": number}
                 self.both(lambda s, verdict=verdict, given=given: s.set_verification(job_id, verdict, **given))
 
-    def tell(self, job: Any, since_seconds: float | None, error: str | None) -> None:
+    def tell(self, job, since_seconds, error):
         """Tell somebody of a job's news, if that is due, or fail to."""
         since = None if since_seconds is None else self.world.clock.now - timedelta(seconds=since_seconds)
         due = self.both(lambda s: s.list_unnotified(job.kind, 9, since=since, hold_seconds=-1.0))
         if job.id in {each.id for each in due}:
             self.both(lambda s: s.mark_notified(job.id, NOON, news_at=job.news_at, error=error))
 
-    def decide(self, number: int, **given: Any) -> None:
+    def decide(self, number, **given):
         """Decide about one of the newest changes that wait, or did."""
         found = self._newest(self.model.asked, number, str)
         if found is not None:
             job_id = next(each for each, asked in self.model.asked.items() if asked is found)
             self.both(lambda s: s.move(job_id, **given, expected_state=JobState.PENDING))
 
-    def page(
-        self, *, kind: str, limit: int, order: Any, since: Any, number: int, later: Any, **given: Any
-    ) -> None:
+    def page(self, *, kind, limit, order, since, number, later, **given):
         if given["labels"] == (("env", "test"),):
             self.make("change", {"JOB": number, "actor": "a", "what": "w", "options": {"labels": {"env": "test"}}})
             given |= {"topic": None, "states": ()}
@@ -421,12 +419,12 @@ class JobStoreMachine(RuleBasedStateMachine):
                 self.both(lambda s: s.insert(f"{kind[:2]}_{self.calls:04}", kind, {"topic": "m"}, actor="b"))
 
 
-def in_order(name: str, found: Any) -> Any:
+def in_order(name, found):
     """Return a list in an order of its own where that of the call does not count."""
     return sorted(found, key=lambda job: job.id) if name == "list_unverified" else found
 
 
-def test_any_calls_in_any_order_do_what_they_do_to_a_dict(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_calls_in_any_order_do_what_they_do_to_a_dict(world, monkeypatch):
     monkeypatch.setattr(JobStoreMachine, "world", world, raising=False)
     chosen = settings(
         max_examples=EXAMPLES or (12 if world.replicas[0].is_shared else 24),
@@ -473,7 +471,7 @@ RACES: dict[str, Callable[[Any, int], Any]] = {
 
 
 @pytest.mark.parametrize("race", RACES)
-def test_calls_that_come_at_once_do_what_they_do_one_after_the_other(world: World, race: str) -> None:
+def test_calls_that_come_at_once_do_what_they_do_one_after_the_other(world, race):
     model = world.empty()
     asked = ChangeRequest("stream", "backup", "drain", {}, "Drain.", 1, STREAMS_OPERATE, ANN)
     key = ApiKey("key_1", "rf_1", "d" * 64, "ci", ("backfills.read",), None, NOON)
@@ -488,7 +486,7 @@ def test_calls_that_come_at_once_do_what_they_do_one_after_the_other(world: Worl
         call(model)
     start = Barrier(CALLERS)
 
-    def call_at_once(number: int) -> Any:
+    def call_at_once(number):
         start.wait(20)
         return outcome(lambda s: RACES[race](s, number), world.replicas[number % 2])
 

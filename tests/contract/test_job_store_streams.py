@@ -4,15 +4,13 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
-from inventory.streams import StreamInfo, read_streams
+from inventory.streams import read_streams
 from jobs.store import JobStore, open_store
 from jobs.store.tables import REPORTS
 from model.errors import RequestInvalidError
@@ -26,20 +24,20 @@ REPORT = StreamReport("backup", "home-1", "pod-1", 7, "running", {"totals": {"me
 
 
 @pytest.fixture(autouse=True)
-def quick_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_reports(monkeypatch):
     monkeypatch.setattr(stream_reports, "_REPORT_SECONDS", 0.02)
 
 
 class Pods:
     """Makes streams that run in pods, each with a hostname and a home of its own, on one shared store."""
 
-    def __init__(self, url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, url, folder, monkeypatch):
         self.url = url
         self.folder = folder
         self._monkeypatch = monkeypatch
 
     @contextmanager
-    def stream(self, pod: str, name: str) -> Iterator[StatusFile]:
+    def stream(self, pod, name):
         home = self.folder / pod / "streams" / name
         home.mkdir(parents=True)
         self._monkeypatch.setattr(socket, "gethostname", lambda: pod)
@@ -50,12 +48,12 @@ class Pods:
             yield status
             reports.stop()
 
-    def seen(self, store: JobStore, groups: frozenset[str] | None = None) -> dict[str, StreamInfo]:
+    def seen(self, store, groups=None):
         """What an API in a third pod shows."""
         found = read_streams(self.folder / "api", None, store.list_stream_reports(), groups)
         return {stream.name: stream for stream in found}
 
-    def wait_for(self, store: JobStore, name: str, state: str, messages: int | None = None) -> StreamInfo:
+    def wait_for(self, store, name, state, messages=None):
         deadline = time.monotonic() + 20
         while (found := self.seen(store).get(name)) is None or (
             (found.state, found.totals.get("messages")) != (state, messages)
@@ -66,18 +64,18 @@ class Pods:
 
 
 @pytest.fixture
-def pods(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pods:
+def pods(url, tmp_path, monkeypatch):
     return Pods(url, tmp_path, monkeypatch)
 
 
-def age(store: JobStore, name: str, seconds: float) -> None:
+def age(store, name, seconds):
     """Make the last report older, as if the stream had been killed then."""
     with store._database.write() as connection:
         at = datetime.now(UTC) - timedelta(seconds=seconds)
         connection.execute(REPORTS.update().where(REPORTS.c.name == name).values(reported_at=at))
 
 
-def test_streams_of_two_pods_are_seen_by_an_api_that_shares_no_home_with_them(store: JobStore, pods: Pods) -> None:
+def test_streams_of_two_pods_are_seen_by_an_api_that_shares_no_home_with_them(store, pods):
     with pods.stream("pod-1", "backup") as backup, pods.stream("pod-2", "pipeline-a") as pipeline:
         backup.write(state="running", totals={"messages": 0})
         pods.wait_for(store, "backup", "RUNNING", messages=0)
@@ -117,7 +115,7 @@ def test_a_stream_that_was_killed_in_its_pod_does_not_report_after_fifteen_secon
     assert (found.state, found.rates, found.totals) == ("NOT_REPORTING", None, {"messages": 3})
 
 
-def test_the_instance_that_runs_now_is_shown_and_not_the_pod_that_it_followed(store: JobStore, pods: Pods) -> None:
+def test_the_instance_that_runs_now_is_shown_and_not_the_pod_that_it_followed(store, pods):
     store.put_stream_reports([(replace(REPORT, state="stopped"), 0.0)])
     store.put_stream_reports([(replace(REPORT, instance="home-2", host="pod-2"), 0.0)])
     found = pods.seen(store)["backup"]
@@ -125,7 +123,7 @@ def test_the_instance_that_runs_now_is_shown_and_not_the_pod_that_it_followed(st
     assert [each.report.instance for each in store.list_stream_reports()] == ["home-2", "home-1"]
 
 
-def test_a_report_takes_the_place_of_the_last_one_and_old_pods_go(store: JobStore) -> None:
+def test_a_report_takes_the_place_of_the_last_one_and_old_pods_go(store):
     store.put_stream_reports([(REPORT, 0.0)])
     store.put_stream_reports([(replace(REPORT, host="pod-2", pid=8, state="waiting", status={"totals": {}}), 0.0)])
     (found,) = store.list_stream_reports()
@@ -162,7 +160,7 @@ def test_the_age_of_a_report_is_told_by_the_store_s_clock(make_postgresql_store,
         assert (pods.wait_for(store, "backup", "RUNNING").seconds_since_report or 0) < 15
 
 
-def test_a_home_s_own_file_counts_where_it_is_newer_than_the_store(store: JobStore, pods: Pods) -> None:
+def test_a_home_s_own_file_counts_where_it_is_newer_than_the_store(store, pods):
     store.put_stream_reports([(REPORT, 0.0)])
     age(store, "backup", 60)
     path = pods.folder / "api" / "streams" / "backup" / "status.json"
@@ -171,7 +169,7 @@ def test_a_home_s_own_file_counts_where_it_is_newer_than_the_store(store: JobSto
     assert pods.seen(store)["backup"].state == "DRAINING"
 
 
-def test_a_group_that_left_the_registry_is_over_once_it_does_not_run(store: JobStore, pods: Pods) -> None:
+def test_a_group_that_left_the_registry_is_over_once_it_does_not_run(store, pods):
     store.put_stream_reports([(replace(REPORT, name="pipeline-a"), 0.0)])
     store.put_stream_reports([(REPORT, 0.0)])
     assert pods.seen(store)["pipeline-a"].is_retired is None, "nobody can read the registry"
@@ -189,7 +187,7 @@ def test_a_store_that_is_away_holds_nothing_up_and_is_said_once(url, store, pods
     hangs, is_away, failed = threading.Event(), True, []
     put = JobStore.put_stream_reports
 
-    def fail(self: JobStore, reports: Sequence[tuple[StreamReport, float]]) -> None:
+    def fail(self, reports):
         if is_away:
             hangs.wait(20)
             failed.append(reports)
@@ -212,12 +210,12 @@ def test_a_store_that_is_away_holds_nothing_up_and_is_said_once(url, store, pods
 
 
 @pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+def log(monkeypatch):
     """Return what gives the names of the events that were logged."""
-    said: list[str] = []
+    said = []
 
     class Log:
-        def warning(self, event: str, **_: object) -> None:
+        def warning(self, event, **_):
             said.append(event)
 
         info = warning

@@ -3,12 +3,11 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from jobs.store import JobStore, update_of
+from jobs.store import update_of
 from jobs.store.tables import JOBS
 from model.errors import JobChangedError, StreamStateError, UpdateInProgressError
 from model.event import HistoryEventType
@@ -18,7 +17,6 @@ from model.stream_options import StreamKind
 from model.stream_record import StreamState, Wanted
 from model.stream_update import (
     UNWANTED,
-    StreamUpdate,
     UpdateFault,
     UpdateReplay,
     UpdateRequest,
@@ -36,20 +34,18 @@ REQUEST = UpdateRequest("1.3", {"slots": 8, "batch_bytes": None}, {"old": "new",
 
 
 @pytest.fixture(autouse=True)
-def launched(store: JobStore) -> None:
+def launched(store):
     options = {"slots": 2, "batch_seconds": 3.0, "batch_bytes": 2_000_000}
     store.launch_stream("backup", StreamKind.BACKUP, actor="ann", release="1.2", options=options)
     store.take_streams(AGENT, limit=1, lease_seconds=60)
     store.report_stream("backup", AGENT, StreamState.RUNNING, instance_id="in_1")
 
 
-def create(
-    store: JobStore, stream: str = "backup", request: UpdateRequest = REQUEST, **given: Any
-) -> StreamUpdate:
+def create(store, stream="backup", request=REQUEST, **given):
     return store.create_update(stream, request, **{"actor": "ann"} | given)
 
 
-def advance(store: JobStore, *states: UpdateState) -> StreamUpdate:
+def advance(store, *states):
     """Begin an update and bring it through ``states``."""
     found = create(store)
     for state in states:
@@ -61,7 +57,7 @@ def advance(store: JobStore, *states: UpdateState) -> StreamUpdate:
     return found
 
 
-def test_an_update_begins_with_its_check_and_remembers_where_it_came_from(store: JobStore) -> None:
+def test_an_update_begins_with_its_check_and_remembers_where_it_came_from(store):
     made = create(store)
     assert [made, made] == [store.get_update(made.id), *store.list_updates("backup", living=True)]
     assert (made.state, made.stream, made.generation) == (UpdateState.CHECKING, "backup", 1)
@@ -77,7 +73,7 @@ def test_an_update_begins_with_its_check_and_remembers_where_it_came_from(store:
     assert store.get_stream("backup").release == "1.2", "nothing has begun"
 
 
-def test_an_update_of_a_later_release_is_read_without_what_that_added(store: JobStore) -> None:
+def test_an_update_of_a_later_release_is_read_without_what_that_added(store):
     made = create(store)
     later = {**store.get(made.id).request, "update": {**REQUEST.to_json(), "canary_share": 0.1}}
     with store._database.write() as connection:
@@ -86,7 +82,7 @@ def test_an_update_of_a_later_release_is_read_without_what_that_added(store: Job
     assert (found.request, found.state.is_ended) == (REQUEST, False)
 
 
-def test_the_hand_over_gives_the_stream_to_the_new_process_with_its_release_and_options(store: JobStore) -> None:
+def test_the_hand_over_gives_the_stream_to_the_new_process_with_its_release_and_options(store):
     version = store.get_stream("backup").version
     handed = advance(store, UpdateState.SNAPSHOTTING, UpdateState.STARTING, UpdateState.HANDING_OVER)
     assert abs(handed.handed_over_at - handed.changed_at) < timedelta(seconds=10)
@@ -99,7 +95,7 @@ def test_the_hand_over_gives_the_stream_to_the_new_process_with_its_release_and_
     ]
 
 
-def test_what_is_noted_of_a_step_is_kept(store: JobStore) -> None:
+def test_what_is_noted_of_a_step_is_kept(store):
     made = create(store)
     unknown = UpdateReplay(None, made.created_at, ())
     noted = note_update(store, made, checked={"has_way_back": False}, replay=unknown)
@@ -107,14 +103,14 @@ def test_what_is_noted_of_a_step_is_kept(store: JobStore) -> None:
     assert noted.changed_at == made.changed_at
 
 
-def test_each_direction_counts_its_own_standbys(store: JobStore) -> None:
+def test_each_direction_counts_its_own_standbys(store):
     begun = advance(store, UpdateState.STARTING, UpdateState.STARTING)
     assert begun.attempts == 0, "no process was started"
     assert note_update(store, begun, standby="stand_by/2").attempts == 2
     assert advance_update(store, begun, UpdateState.ROLLING_BACK).attempts == 0
 
 
-def test_an_agent_s_step_that_comes_after_a_person_s_decision_is_refused(store: JobStore) -> None:
+def test_an_agent_s_step_that_comes_after_a_person_s_decision_is_refused(store):
     seen = store.get(create(store).id)
     back = store.take_update_back(seen.id, FAULT, actor="ann")
     assert (back.state, back.error) == (UpdateState.ROLLED_BACK, FAULT)
@@ -141,7 +137,7 @@ def test_an_agent_s_step_that_comes_after_a_person_s_decision_is_refused(store: 
         (UpdateState.STABLE, True, None),
     ],
 )
-def test_an_update_is_taken_back_as_far_as_it_has_come(store: JobStore, state, has_way_back, then) -> None:
+def test_an_update_is_taken_back_as_far_as_it_has_come(store, state, has_way_back, then):
     checked = {"has_way_back": has_way_back, "no_way_back": ["a column"]}
     update = create(store)
     if state is not UpdateState.CHECKING:
@@ -169,7 +165,7 @@ def test_an_update_is_taken_back_as_far_as_it_has_come(store: JobStore, state, h
         ("back_start", UpdateState.RESTARTING_BACK, None),
     ],
 )
-def test_a_restart_is_taken_back_as_far_as_it_has_come(store: JobStore, step, state, then) -> None:
+def test_a_restart_is_taken_back_as_far_as_it_has_come(store, step, state, then):
     request = replace(REQUEST, strategy=UpdateStrategy.RESTART)
     job = store.get(store.create_update("backup", request, actor="ann").id)
     update = update_of(store.begin_step(job, step, owner=None))
@@ -181,7 +177,7 @@ def test_a_restart_is_taken_back_as_far_as_it_has_come(store: JobStore, step, st
     assert store.take_update_back(update.id, FAULT, actor="ann").state is then
 
 
-def test_a_start_gives_the_stream_to_the_other_side_and_its_agent_starts_that(store: JobStore) -> None:
+def test_a_start_gives_the_stream_to_the_other_side_and_its_agent_starts_that(store):
     store.report_stream("backup", AGENT, StreamState.FAILED, error=FaultRecord("stream_died", "It ended."))
     request = replace(REQUEST, mapping={}, strategy=UpdateStrategy.RESTART)
     before = store.get_stream("backup")
@@ -196,7 +192,7 @@ def test_a_start_gives_the_stream_to_the_other_side_and_its_agent_starts_that(st
     assert (back.release, back.options) == (before.release, before.options)
 
 
-def test_a_release_without_a_way_back_may_stay_when_its_update_is_given_up(store: JobStore) -> None:
+def test_a_release_without_a_way_back_may_stay_when_its_update_is_given_up(store):
     update = advance_update(store, create(store), UpdateState.WATCHING, checked={"has_way_back": False})
     given_up = store.take_update_back(update.id, FAULT, actor="manifest", may_stay=True)
     assert (given_up.state, given_up.error) == (UpdateState.FAILED, FAULT)
@@ -217,13 +213,13 @@ def test_changes_and_rollbacks_wait_for_the_end_of_an_update_and_updates_for_tha
     create(store)
 
 
-def test_a_hand_over_that_has_begun_is_not_cut_off_by_a_drain(store: JobStore) -> None:
+def test_a_hand_over_that_has_begun_is_not_cut_off_by_a_drain(store):
     update = advance(store, UpdateState.HANDING_OVER)
     store.end_stream("backup", Wanted.DRAINED, actor="ann")
     assert store.get_update(update.id).state is UpdateState.HANDING_OVER
 
 
-def test_a_drain_and_a_hand_over_at_once_do_not_wait_for_each_other(store: JobStore) -> None:
+def test_a_drain_and_a_hand_over_at_once_do_not_wait_for_each_other(store):
     found = note_update(store, create(store), instance_id="in_2", outgoing_id="in_1")
     waits = sa.text(
         "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"

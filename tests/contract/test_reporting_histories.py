@@ -2,13 +2,12 @@
 
 import random
 from datetime import date, timedelta
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.reporting.shops import START, BigQueryShop, LakeShop, Row, Shop, order, repaired
+from tests.reporting.shops import START, BigQueryShop, LakeShop, order, repaired
 from tests.worlds.tables import dataset_name
 
 # A merge is a dozen jobs of a stand-in that runs them beside everything else on the machine.
@@ -54,10 +53,9 @@ REPAIRS = st.lists(
 HISTORIES = st.lists(st.tuples(VERSIONS, REPAIRS, st.booleans()), min_size=1, max_size=4)
 ANY = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 UNPLAYED = {"_backfill_id": None, "_backfill_row": None}
-History = list[tuple[list[Row], list[tuple[int, dict[str, Any]]], bool]]
 
 
-def check_history(shop: Shop, history: History, seed: int) -> None:
+def check_history(shop, history, seed):
     moment = START
     for fresh, repairs, is_merged in history:
         earlier = [{k: v for k, v in row.items() if k != "ingest_time"} for row in shop.staged] or fresh

@@ -4,9 +4,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -25,16 +23,16 @@ SERIES = re.compile(r"\b(refeed_[a-z0-9_]+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)\s*(?:=~|=|!=|!~)\s*"([^"]*)"')
 
 
-def rules() -> list[dict[str, Any]]:
+def rules():
     groups = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
 
 
-def dashboard() -> dict[str, Any]:
+def dashboard():
     return json.loads((FOLDER / "dashboard.json").read_text())
 
 
-def expressions() -> Iterator[str]:
+def expressions():
     yield from (rule["expr"] for rule in rules())
     yield from (target["expr"] for panel in dashboard()["panels"] for target in panel["targets"])
     yield from (str(each["query"]) for each in dashboard()["templating"]["list"])

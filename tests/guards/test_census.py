@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from tests.guards import census
@@ -52,7 +50,7 @@ till = 2
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     for name, text in {
         "docs/overview.md": OVERVIEW,
         "pyproject.toml": '[tool.hatch.build.targets.wheel]\npackages = ["till"]\n',
@@ -66,17 +64,17 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def faults(root: Path, old: str = "", new: str = "") -> list[str]:
+def faults(root, old="", new=""):
     (root / "list.toml").write_text(LIST.replace(old, new))
     return census.find_faults(Census.read(root / "list.toml"), root)
 
 
-def test_a_list_whose_tests_are_there_has_no_fault_however_few_they_are(root: Path) -> None:
+def test_a_list_whose_tests_are_there_has_no_fault_however_few_they_are(root):
     (root / "till/coins.py").write_text("")
     assert faults(root) == []
 
 
-def test_a_test_that_is_gone_is_named_with_its_capability_and_its_new_home(root: Path) -> None:
+def test_a_test_that_is_gone_is_named_with_its_capability_and_its_new_home(root):
     (root / "tests/test_door.py").write_text("def test_it_opens(): ...\n")
     (root / "tests/test_till.py").write_text("")
     assert [fault.partition(" in tests/guards")[0] for fault in faults(root)] == [
@@ -90,12 +88,12 @@ def test_a_test_that_is_gone_is_named_with_its_capability_and_its_new_home(root:
     ]
 
 
-def test_a_capability_without_a_test_and_a_mutant_that_is_none_are_named(root: Path) -> None:
+def test_a_capability_without_a_test_and_a_mutant_that_is_none_are_named(root):
     assert "sell: no test holds it" in faults(root, '["tests/test_till.py::test_a_price_is_paid[cash]"]', "[]")[0]
     assert "has no mutant is-closed" in faults(root, "stays-shut", "is-closed")[0]
 
 
-def test_a_promise_of_the_page_without_an_entry_and_an_entry_without_a_promise_are_named(root: Path) -> None:
+def test_a_promise_of_the_page_without_an_entry_and_an_entry_without_a_promise_are_named(root):
     found = faults(root, "MUST NOT lend", "MUST NOT borrow")
     assert [fault.partition(". Name")[0] for fault in found] == [
         "docs/overview.md promises of Till: 'MUST NOT lend.'",
@@ -104,7 +102,7 @@ def test_a_promise_of_the_page_without_an_entry_and_an_entry_without_a_promise_a
     assert census.read_promises(OVERVIEW)["Till"] == ["MUST open at eight and close: - at six.", "MUST NOT lend."]
 
 
-def test_a_room_grows_only_with_a_reason(root: Path) -> None:
+def test_a_room_grows_only_with_a_reason(root):
     (root / "till/coins.py").write_text("one = 1\n" * 5)
     assert "till has 5 lines and may have 2." in faults(root)[0]
     assert faults(root, "till = 2\n", 'till = 2\n[[growth]]\nroom = "till"\nlines = 3\nwhy = "euros"\n') == []
@@ -113,7 +111,7 @@ def test_a_room_grows_only_with_a_reason(root: Path) -> None:
     assert "shop is a room" in faults(root, "till = 2\n", "till = 2\nshop = 2\n")[0]
 
 
-def test_a_page_has_each_promise_with_its_tests_and_mutants() -> None:
+def test_a_page_has_each_promise_with_its_tests_and_mutants():
     promise = Holding("MUST open", ("tests/test_till.py::test_it_s_open[by_day]",), ("stays-shut",))
     page = census.render_page(Census([], {"Till": [promise]}, {}), OVERVIEW)
     assert page.endswith(
@@ -122,11 +120,11 @@ def test_a_page_has_each_promise_with_its_tests_and_mutants() -> None:
     )
 
 
-def test_every_capability_and_every_promise_of_refeed_has_its_test() -> None:
+def test_every_capability_and_every_promise_of_refeed_has_its_test():
     assert census.find_faults(Census.read()) == []
 
 
-def test_the_page_of_promises_is_that_of_the_list() -> None:
+def test_the_page_of_promises_is_that_of_the_list():
     assert census.render_page(Census.read(), census.OVERVIEW.read_text()) == census.PAGE.read_text(), (
         "run: make census"
     )

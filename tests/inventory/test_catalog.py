@@ -9,10 +9,7 @@ import sys
 import time
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from connectors.lake.archive import LakeArchive
@@ -32,7 +29,7 @@ from warehouse.lake.warehouse import LakeWarehouse
 PUBLISHED = datetime(2024, 3, 1, 10, tzinfo=UTC)
 
 
-def rows(count: int) -> pa.RecordBatch:
+def rows(count):
     return messages(
         count, data=[b"x"] * count, publish_time=[PUBLISHED + timedelta(seconds=n) for n in range(count)]
     )
@@ -45,12 +42,12 @@ def catalog(tmp_path, processes):
     return Catalog(LakeCounts(place, processes, limits), home=tmp_path, secret="s3cret")
 
 
-def fill(tmp_path: Path, *commits: dict[str, int]) -> LakeArchive:
+def fill(tmp_path, *commits):
     archive = LakeArchive(str(tmp_path / "lake"), "backup.messages")
     return write_commits(archive, *({t: rows(n) for t, n in topics.items()} for topics in commits))
 
 
-def backup_of(topic: str, secret: str = "s3cret") -> SubscriptionInfo:
+def backup_of(topic, secret="s3cret"):
     return SubscriptionInfo(
         backup_subscription_id(topic), topic, replay_filter(replay_token(secret, topic)), ack_deadline_seconds=60
     )
@@ -148,7 +145,7 @@ def test_hours_that_are_over_are_counted_without_a_query(tmp_path, catalog, monk
     assert len(asked) == 2
 
 
-def count_of(hour: datetime) -> dict[str, dict[str, tuple[int, int]]]:
+def count_of(hour):
     return {hour_key(hour): {"orders": (30, 30), "members": (20, 20)}}
 
 
@@ -173,7 +170,7 @@ def test_a_histogram_counts_one_topic_with_its_empty_buckets(tmp_path, catalog):
     )
 
 
-def report(home: Path, name: str = "backup", *, note: dict[str, Any] | None = None, **fields: Any) -> StatusFile:
+def report(home, name="backup", *, note=None, **fields):
     path = home / "streams" / name / "status.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     status = StatusFile(path)
@@ -182,7 +179,7 @@ def report(home: Path, name: str = "backup", *, note: dict[str, Any] | None = No
     return status
 
 
-def alter(home: Path, **changes: float) -> None:
+def alter(home, **changes):
     """Change what the backup reports, and add seconds to when it did."""
     path = home / "streams" / "backup" / "status.json"
     fields = json.loads(path.read_text())

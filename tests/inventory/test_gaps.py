@@ -2,9 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,6 @@ from inventory.service import Inventory
 from model.errors import ForbiddenError, WarehouseError
 from model.principal import LOCAL, MESSAGES, Principal
 from model.volume import HourVolumes, Volume
-from model.window import Window
 
 HOUR = timedelta(hours=1)
 
@@ -23,30 +20,30 @@ HOUR = timedelta(hours=1)
 class CountedHours:
     """Counts of one topic without a message in the hour before the last whole one; each call is counted."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.asked = 0
         self.is_away = False
         this_hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
         self.hole = this_hour - 2 * HOUR
 
-    def hours(self, window: Window) -> HourVolumes:
+    def hours(self, window):
         self.asked += 1
         if self.is_away:
             raise WarehouseError("It is away.")
         every = (window.start + number * HOUR for number in range(int(window.width / HOUR)))
         return HourVolumes({hour: {"orders": Volume(100, 1000)} for hour in every if hour != self.hole})
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         raise AssertionError(f"{name} may cost a query")
 
 
-def inventory_of(counts: CountedHours, home: Path) -> Inventory:
-    queries: Any = SimpleNamespace(counts=counts, messages=None)
-    pubsub: Any = None
+def inventory_of(counts, home):
+    queries = SimpleNamespace(counts=counts, messages=None)
+    pubsub = None
     return Inventory(pubsub, queries, home=home, replay_secret="s", reports=list, groups=lambda: None)
 
 
-def test_a_gap_waits_in_the_inbox_with_its_topic_and_hour(tmp_path: Path) -> None:
+def test_a_gap_waits_in_the_inbox_with_its_topic_and_hour(tmp_path):
     counts = CountedHours()
     (item,) = inventory_of(counts, tmp_path).list_inbox(principal=LOCAL)
     assert (item.kind, item.resource, item.id, item.since) == ("gap", "topic", "orders", counts.hole)
@@ -57,7 +54,7 @@ def test_a_gap_waits_in_the_inbox_with_its_topic_and_hour(tmp_path: Path) -> Non
     assert (lines[0], lines[-1]) == ("gap  orders", "  refeed histogram orders")
 
 
-def test_gaps_are_looked_for_once_a_minute() -> None:
+def test_gaps_are_looked_for_once_a_minute():
     counts = CountedHours()
     gaps = GapItems(counts)
     assert gaps.list_items() == gaps.list_items() != []
@@ -69,7 +66,7 @@ def test_gaps_are_looked_for_once_a_minute() -> None:
     assert fresh.list_items() != first
 
 
-def test_an_archive_that_is_away_leaves_the_other_items_alone(tmp_path: Path) -> None:
+def test_an_archive_that_is_away_leaves_the_other_items_alone(tmp_path):
     counts = CountedHours()
     counts.is_away = True
     inventory = inventory_of(counts, tmp_path)

@@ -1,13 +1,11 @@
 """What goes from a home's disk, and what stays."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from jobs.cleaning import clean_folders
 from jobs.folder import JobFolder
-from jobs.store import JobStore
 from model.errors import SelectionGoneError
 from model.job import JobState, new_job_id
 from tests.work import counted
@@ -21,7 +19,7 @@ def folders(tmp_path):
     return tmp_path / "backfills"
 
 
-def create(store: JobStore, folders: Path) -> str:
+def create(store, folders):
     job_id = new_job_id("bf")
     folder = JobFolder(folders / job_id)
     folder.write_specification({})

@@ -3,20 +3,18 @@
 import json
 import time
 from dataclasses import dataclass
-from typing import Any, Self
 
 import pytest
 
 from jobs.collection import JobCollection
 from jobs.driver import run_driver
-from jobs.folder import JobFolder, Outcome
+from jobs.folder import Outcome
 from jobs.inbox_items import InboxItem, error_message
 from jobs.kinds import JobKind
-from jobs.launcher import Launch
 from jobs.listing import ListRequest
 from jobs.notify import describe_news
 from jobs.service import JobService
-from jobs.store import Idempotency, Job, JobFilter
+from jobs.store import Idempotency, JobFilter
 from jobs.supervisor import JobSupervisor
 from model.errors import (
     ForbiddenError,
@@ -49,14 +47,14 @@ class Sum:
     etag: str
 
     @classmethod
-    def from_job(cls, job: Job) -> Self:
+    def from_job(cls, job):
         return cls(job.id, job.state, job.request["numbers"], f'"{job.version}"')
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self):
         return {"id": self.id, "state": self.state.value, "numbers": self.numbers}
 
 
-def run_sum(folder: JobFolder, epoch: int) -> Outcome:
+def run_sum(folder, epoch):
     numbers = folder.read_specification()["numbers"]
     if not numbers:
         return Outcome(epoch, JobState.FAILED, {"code": "nothing_selected", "message": "There is no number."})
@@ -75,7 +73,7 @@ SUM = JobKind(
 
 
 class SumService(JobService[Sum]):
-    def create(self, numbers: list[int], *, principal: Principal, key: str | None = None) -> Sum:
+    def create(self, numbers, *, principal, key=None):
         self._require(principal, None)
         idempotency = None if key is None else Idempotency(key, json.dumps(numbers))
         return self._create_once(
@@ -89,13 +87,13 @@ class SumService(JobService[Sum]):
             ),
         )
 
-    def _show(self, job: Job) -> Sum:
+    def _show(self, job):
         return Sum.from_job(job)
 
-    def _require(self, principal: Principal, job: Job | None) -> None:
+    def _require(self, principal, job):
         principal.require(RUN)
 
-    def _list_waiting(self) -> list[InboxItem]:
+    def _list_waiting(self):
         failed = self._store.list_jobs(JobFilter((JobState.FAILED,), kinds=(SUM.name,)), limit=9)
         return [
             InboxItem("failure", job.kind, job.id, job.state, None, job.created_by, None, error_message(job))
@@ -106,10 +104,10 @@ class SumService(JobService[Sum]):
 class HereLauncher(IdleLauncher):
     """Runs each driver at once, in the thread that launches it, unless it is told to hold."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.holds = False
 
-    def launch(self, launch: Launch) -> Process:
+    def launch(self, launch):
         if not self.holds:
             run_driver(launch.argument, run_sum)
         return DRIVER

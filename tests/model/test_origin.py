@@ -1,11 +1,9 @@
-from typing import Any
-
 import pytest
 
 from model.origin import find_foreign, find_proxy
 
 
-def scope_of(client: Any = ("127.0.0.1", 9), method: str = "POST", **headers: str | None) -> dict[str, Any]:
+def scope_of(client=("127.0.0.1", 9), method="POST", **headers):
     given = {"host": "127.0.0.1:8080", **{name.replace("_", "-"): value for name, value in headers.items()}}
     raw = [(name.encode(), value.encode("latin-1")) for name, value in given.items() if value is not None]
     return {"type": "http", "scheme": "http", "method": method, "client": client, "headers": raw}
@@ -14,7 +12,7 @@ def scope_of(client: Any = ("127.0.0.1", 9), method: str = "POST", **headers: st
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "127.0.0.1:8080", "localhost:8080", "LOCALHOST", "[::1]:8080", "[::1]", "127.8.9.1:80"]
 )
-def test_this_machine_s_names_are_let_through(host: str) -> None:
+def test_this_machine_s_names_are_let_through(host):
     assert find_foreign(scope_of(host=host)) is None
 
 
@@ -47,18 +45,18 @@ def test_this_machine_s_names_are_let_through(host: str) -> None:
         None,
     ],
 )
-def test_other_names_are_refused_wherever_they_lead(host: str | None) -> None:
+def test_other_names_are_refused_wherever_they_lead(host):
     assert find_foreign(scope_of(host=host)) is not None
 
 
-def test_two_hosts_are_refused() -> None:
+def test_two_hosts_are_refused():
     scope = scope_of()
     scope["headers"].append((b"host", b"localhost"))
     assert find_foreign(scope) is not None
 
 
 @pytest.mark.parametrize("address", ["10.0.0.7", "192.168.1.1", "::2", "testclient", ""])
-def test_callers_from_elsewhere_are_refused(address: str) -> None:
+def test_callers_from_elsewhere_are_refused(address):
     assert find_foreign(scope_of(client=(address, 9))) is not None
 
 
@@ -76,7 +74,7 @@ def test_callers_from_elsewhere_are_refused(address: str) -> None:
         {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate"},
     ],
 )
-def test_pages_of_other_origins_are_refused(headers: dict[str, str]) -> None:
+def test_pages_of_other_origins_are_refused(headers):
     assert find_foreign(scope_of(**headers)) is not None
 
 
@@ -89,7 +87,7 @@ def test_pages_of_other_origins_are_refused(headers: dict[str, str]) -> None:
         ("GET", {}),
     ],
 )
-def test_its_own_pages_links_and_programs_are_let_through(method: str, headers: dict[str, str]) -> None:
+def test_its_own_pages_links_and_programs_are_let_through(method, headers):
     assert find_foreign(scope_of(method=method, **headers)) is None
 
 
@@ -105,10 +103,10 @@ def test_its_own_pages_links_and_programs_are_let_through(method: str, headers: 
         {"X_Forwarded_Anything": ""},
     ],
 )
-def test_what_a_proxy_adds_gives_it_away(headers: dict[str, str]) -> None:
+def test_what_a_proxy_adds_gives_it_away(headers):
     assert find_proxy(scope_of(**headers)) is not None
 
 
-def test_http_1_0_gives_a_bare_proxy_away_and_a_local_program_is_none() -> None:
+def test_http_1_0_gives_a_bare_proxy_away_and_a_local_program_is_none():
     assert find_proxy({**scope_of(), "http_version": "1.0"}) == "HTTP/1.0"
     assert find_proxy({**scope_of(), "http_version": "1.1"}) is None

@@ -1,6 +1,5 @@
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +30,7 @@ TAGS = {
 }
 
 
-def compile_protos(folder: Path, *files: str) -> bytes:
+def compile_protos(folder, *files):
     """Return the descriptor set of ``files``, as protoc makes it."""
     target = folder / "compiled.desc"
     arguments = [f"-I{path}" for path in (folder, PROTOS, OWN_PROTOS, *INCLUDED)]
@@ -41,17 +40,17 @@ def compile_protos(folder: Path, *files: str) -> bytes:
 
 
 @pytest.fixture
-def describe(tmp_path) -> Callable[[str], DescriptorSet]:
+def describe(tmp_path):
     """Return the descriptor set of the text of a proto3 file."""
 
-    def make(text: str) -> DescriptorSet:
+    def make(text):
         (tmp_path / "given.proto").write_text(f'syntax = "proto3";\nimport "refeed/options.proto";\n{text}')
         return DescriptorSet([compile_protos(tmp_path, "given.proto")])
 
     return make
 
 
-def messages(*payloads: bytes, attributes: Mapping[str, str] | None = None, first: int = 1) -> pa.RecordBatch:
+def messages(*payloads, attributes=None, first=1):
     """Return a batch as a Pull brings it."""
     return pa.RecordBatch.from_pylist(
         [
@@ -69,9 +68,7 @@ def messages(*payloads: bytes, attributes: Mapping[str, str] | None = None, firs
     )
 
 
-def frame(
-    results: Sequence[bytes | None], *, errors: Sequence[str | None] = (), faults: str = "{}"
-) -> SimpleNamespace:
+def frame(results, *, errors=(), faults="{}"):
     """Return what Spark hands to foreachBatch: a row a task, over Arrow."""
     rows = {
         "slot": list(range(len(results))),

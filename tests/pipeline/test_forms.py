@@ -7,10 +7,8 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -18,9 +16,9 @@ import pytest
 
 from connectors.columns import arrow_schema
 from pipeline import forms, inferred
-from pipeline.decode import DecodedBatch, Decoder
+from pipeline.decode import Decoder
 from pipeline.descriptors import DescriptorSet
-from pipeline.inferred import InferredBatch, InferredDecoder, learn
+from pipeline.inferred import InferredDecoder, learn
 from pipeline.layout import KnownField, Layout
 from pipeline.mapping import map_message
 from pipeline.registry import Source
@@ -128,7 +126,7 @@ EVENT = {
 }
 
 
-def told(decoded: DecodedBatch) -> Any:
+def told(decoded):
     """Return all that a batch says, but for the time at which it was made."""
     rows = decoded.rows.drop_columns("ingest_time")
     return (
@@ -141,7 +139,7 @@ def told(decoded: DecodedBatch) -> Any:
     )
 
 
-def told_of_types(found: InferredBatch) -> Any:
+def told_of_types(found):
     """Return all that a batch of an inferred source says, in its order."""
     tables = [(kind.name, kind.number, *told(decoded)) for kind, decoded in found.tables]
     return tables, found.refused, found.unfit, [(key, one.to_json()) for key, one in found.variations.items()]
@@ -150,12 +148,12 @@ def told_of_types(found: InferredBatch) -> Any:
 class Pair:
     """Two decoders of the same messages, of which one reads all of them one by one."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch):
         self._patch = monkeypatch
         self.read = self.held = 0
         real = forms.Form.read
 
-        def read(form: forms.Form, payloads: Sequence[bytes | None]) -> forms.NativeRows:
+        def read(form, payloads):
             found = real(form, payloads)
             self.read += len(found.indices)
             self.held += len(found.held)
@@ -167,7 +165,7 @@ class Pair:
         monkeypatch.setattr(forms, "REST", 0)
         monkeypatch.setattr(forms, "FEWEST_SHARED", 1)
 
-    def both(self, do: Callable[[str], Any]) -> tuple[Any, Any]:
+    def both(self, do):
         """Return what ``do`` says without forms, and with them for any number of messages."""
         self._patch.setattr(forms, "FEWEST", NEVER)
         law = do("law")
@@ -176,27 +174,27 @@ class Pair:
 
 
 @pytest.fixture
-def pair(monkeypatch: pytest.MonkeyPatch) -> Pair:
+def pair(monkeypatch):
     return Pair(monkeypatch)
 
 
-def open_decoder(message: Any, **options: Any) -> Decoder:
+def open_decoder(message, **options):
     columns = arrow_schema(message_schema(message))
     return Decoder(map_message(message), columns, version="v", topic="orders", token="t", **options)
 
 
 @pytest.fixture
-def compare(pair: Pair, tmp_path: Path, describe: Any) -> Callable[[str], Callable[..., None]]:
+def compare(pair, tmp_path, describe):
     """Return what opens two decoders of a message and returns what compares their answers to payloads."""
 
-    def open_two(text: str) -> Callable[..., None]:
+    def open_two(text):
         file, _, name = text.partition(":")
         is_file = file.endswith(".proto")
         found = DescriptorSet([compile_protos(tmp_path, file)]) if is_file else describe(text)
         message = found.message(name if is_file else "Order")
         decoders = {name: open_decoder(message, max_bytes=20_000) for name in ("law", "native")}
 
-        def compare(*payloads: bytes) -> None:
+        def compare(*payloads):
             batch = messages(*payloads)
             law, native = pair.both(lambda name: told(decoders[name].decode(batch)))
             assert law == native, payloads[1]
@@ -232,19 +230,19 @@ def test_the_conformance_suite_s_cases_are_the_same_rows_and_refusals(pair, comp
     assert pair.read > 50
 
 
-def reordered(dice: random.Random, value: Any) -> Any:
+def reordered(dice, value):
     """Return a JSON value whose objects have their names in another order."""
     if isinstance(value, dict):
         return {name: reordered(dice, value[name]) for name in dice.sample(list(value), len(value))}
     return [reordered(dice, child) for child in value] if isinstance(value, list) else value
 
 
-def infer(pair: Pair, source: Source, batches: Sequence[Any], *, learning: int, max_bytes: int = 20_000) -> None:
+def infer(pair, source, batches, *, learning, max_bytes=20_000):
     """Compare what an inferred source says of each batch; it learns of the first ones, ``learning`` of them."""
-    types: dict[str, list[Any]] = {"law": [], "native": []}
-    decoders: dict[str, InferredDecoder] = {}
+    types = {"law": [], "native": []}
+    decoders = {}
 
-    def decode(name: str, batch: Any) -> Any:
+    def decode(name, batch):
         if name not in decoders:
             decoders[name] = InferredDecoder(source, types[name], secret="s", max_bytes=max_bytes)
         found = decoders[name].decode(batch)
@@ -288,10 +286,10 @@ def test_messages_of_an_inferred_source_are_the_same_rows_variations_and_prototy
     assert pair.held or most == 3
 
 
-def wide_fields(dice: random.Random, depth: int = 0, letter: str = "n") -> dict[str, Any]:
+def wide_fields(dice, depth=0, letter="n"):
     """Return fields as webhooks have them: many, nested, and of few names that come again at other places."""
     nothing = ("null", "[]", "{}")
-    kinds: list[Any] = [TEXTS, TEXTS, ("1", "2"), ("true",), ("1.5",), nothing, nothing[: depth + 1], [TEXTS[:3]]]
+    kinds = [TEXTS, TEXTS, ("1", "2"), ("true",), ("1.5",), nothing, nothing[: depth + 1], [TEXTS[:3]]]
     fields = {f"{letter}{number}": dice.choice(kinds) for number in dice.sample(range(30), 12)}
     if depth < 2:
         for number in dice.sample(range(8), 3):
@@ -300,7 +298,7 @@ def wide_fields(dice: random.Random, depth: int = 0, letter: str = "n") -> dict[
     return fields
 
 
-def varied(dice: random.Random, value: Any) -> Any:
+def varied(dice, value):
     """Return a JSON value with other texts and numbers, and with lists of other lengths."""
     if isinstance(value, dict):
         return {name: varied(dice, child) for name, child in value.items()}
@@ -316,7 +314,7 @@ def test_wide_messages_of_an_inferred_source_are_the_same_rows(pair, seed):
     looks = [json.loads(text) for text in messages_of(dice, fields, 8, odd=0)]
     gaps = dice.choice((None, (",", ":")))
 
-    def batch() -> list[bytes]:
+    def batch():
         made = [varied(dice, look) for look in dice.choices(looks, k=30)]
         made += [reordered(dice, look) for look in dice.choices(looks, k=4)]
         return [json.dumps(message, separators=gaps).encode() for message in made]
@@ -371,7 +369,7 @@ def test_any_value_of_any_field_of_an_inferred_source_is_the_same(pair, monkeypa
     assert pair.read > 700
 
 
-def bodies(*numbers: int) -> list[bytes]:
+def bodies(*numbers):
     return [f'{{"id":{number},"customerName":"a"}}'.encode() for number in numbers]
 
 
@@ -413,7 +411,7 @@ def test_where_most_messages_do_not_fit_the_next_ones_are_not_tried(describe, mo
 
 
 def test_equal_objects_are_read_once_a_batch_and_looked_up_no_more_when_few_are_equal(pair, monkeypatch):
-    def event(number: int, shop: int) -> bytes:
+    def event(number, shop):
         return json.dumps({"id": number, "shop": {"id": shop, "name": f"{shop} {'x' * 10_000}"}}).encode()
 
     asked, parsed = [], []

@@ -1,7 +1,5 @@
-from collections.abc import Mapping
 from contextlib import ExitStack
 from threading import Barrier
-from typing import Any
 
 import fsspec
 import pytest
@@ -52,19 +50,19 @@ message Tree { repeated Tree children = 1; }
 
 
 @pytest.fixture
-def shop(tmp_path) -> bytes:
+def shop(tmp_path):
     (tmp_path / "shop.proto").write_text(MESSAGE)
     return compile_protos(tmp_path, "shop.proto")
 
 
 @pytest.fixture
-def registry(tmp_path, shop) -> Registry:
+def registry(tmp_path, shop):
     found = Registry(str(tmp_path / "registry"))
     found.publish({"shop/v1.desc": shop, "sources.yaml": SOURCES.encode()})
     return found
 
 
-def faults_of(registry) -> dict[str, Mapping[str, Any]]:
+def faults_of(registry):
     """Return each fault of the registry by its place."""
     with pytest.raises(RegistryError) as caught:
         registry.read()
@@ -114,7 +112,7 @@ class Meeting(MemoryFileSystem):
     protocol = "meeting"
     barrier = Barrier(2)
 
-    def cat_file(self, *given: Any, **options: Any) -> Any:
+    def cat_file(self, *given, **options):
         self.barrier.wait(10)
         return super().cat_file(*given, **options)
 

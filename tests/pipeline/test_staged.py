@@ -15,7 +15,7 @@ from model.entity import EntityRules, version_order
 from model.errors import AlreadyMergedError, WarehouseError
 from model.job import new_job_id
 from model.schema import Field, RowSchema
-from model.settings import Settings, read_settings
+from model.settings import read_settings
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA
 from pipeline.inferred import EventType, Variation
 from pipeline.registry import Registry
@@ -25,7 +25,6 @@ from pipeline.shapes import Shape, variation_hash
 from pipeline.staged import StagedTopics
 from tests.pipeline.conftest import compile_protos
 from warehouse.lake.merger import LakeMerger
-from warehouse.lake.staging import LakeStaging
 from warehouse.lake.tasks import LocalTasks
 from warehouse.merges import MergeSource
 from warehouse.open import open_warehouse
@@ -48,7 +47,7 @@ def settings(tmp_path):
     return read_settings({}, home=tmp_path / "home")
 
 
-def stage_rows(settings: Settings, name: str, backfill_id: str | None, *rows: int) -> None:
+def stage_rows(settings, name, backfill_id, *rows):
     """Write rows of a backfill to a staging table."""
     schema = RowSchema((Field("id", "INT64"), *row_columns((), "plain")))
     table = LakeRowTable(settings.lake, name)
@@ -69,11 +68,11 @@ def stage(settings, tmp_path):
     return partial(stage_rows, settings, "staging.orders")
 
 
-def staged(settings: Settings, topic: str = "orders") -> LakeStaging:
+def staged(settings, topic="orders"):
     return StagedTopics(settings, open_warehouse(settings))(topic)
 
 
-def landed(staging: LakeStaging, backfill_id: str) -> list[int]:
+def landed(staging, backfill_id):
     return sorted(int(row) for rows in staging.landed_rows(backfill_id) for row in np.asarray(rows))
 
 
@@ -135,9 +134,7 @@ def test_what_nobody_knows_to_be_merged_is_not_counted_and_not_taken_out(setting
     assert staged(settings).merged_rows(mine) == 3
 
 
-def merge_with(
-    settings: Settings, tmp_path: Path, tasks: LocalTasks, ahead: timedelta = timedelta(milliseconds=1)
-) -> None:
+def merge_with(settings, tmp_path, tasks, ahead=timedelta(milliseconds=1)):
     merger = LakeMerger(
         settings.lake,
         "backup.merge_audits",
@@ -166,7 +163,7 @@ def test_a_commit_that_comes_between_is_no_reason_for_a_revert_to_fail(settings,
     assert staged(settings).delete_rows(mine) == 2
 
 
-def note_types(settings: Settings, *tables: tuple[str, str]) -> None:
+def note_types(settings, *tables):
     """Note types of events as the pipeline does: (source, table)."""
     with closing(open_warehouse(settings).open_row_tables(stream="s", lease="l")) as opened:
         opened.create()

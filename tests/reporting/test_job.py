@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,20 +34,18 @@ AUDIT = Audit("keys_unique", is_passed=True, expected=7, found=7, details={})
 class Warehouse:
     """Merges nothing; ``faults`` are raised for their source, one a call."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.calls: list[tuple[str, datetime | None, bool]] = []
         self.faults: dict[str, list[Exception]] = {}
         self.is_closed = False
 
-    def merge(
-        self, source: MergeSource, *, now: datetime, since: datetime | None, is_dry_run: bool
-    ) -> MergeReport:
+    def merge(self, source, *, now, since, is_dry_run):
         self.calls.append((source.name, since, is_dry_run))
         if self.faults.get(source.name):
             raise self.faults[source.name].pop(0)
         return MergeReport(source.name, since, now, 3, 2, ("2026-03-01", None), 5, 7, is_dry_run, (AUDIT,))
 
-    def close(self) -> None:
+    def close(self):
         self.is_closed = True
 
 
@@ -73,7 +70,7 @@ def run(tmp_path, warehouse):
     return run
 
 
-def states(findings: dict[str, Any]) -> dict[str, str]:
+def states(findings):
     return {name: found["state"] for name, found in findings.items()}
 
 

@@ -5,25 +5,22 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from jobs.lease_owner import LeaseOwner
-from jobs.store import JobStore, open_store
+from jobs.store import open_store
 from jobs.store.tables import MANAGED_STREAMS
 from model.event import HistoryEventType
 from model.process import Process
 from model.stream_options import StreamKind
-from model.stream_record import StreamRecord, StreamState, Wanted
+from model.stream_record import StreamState, Wanted
 from rollout import stream_logs
 from rollout.agent import Agent
-from rollout.process import StreamProcess
 from rollout.releases import Releases
 from rollout.starter import stream_arguments
 from streams.control import BatchPace, ControlFile, StreamControl
@@ -62,7 +59,7 @@ while True:
 class Yard:
     """A home, its store, and agents whose clock the test moves."""
 
-    def __init__(self, home: Path, store: JobStore) -> None:
+    def __init__(self, home, store):
         self.home = home
         self.store = store
         self.time = 1000.0
@@ -71,42 +68,42 @@ class Yard:
         self.agents: list[Agent] = []
         self.agent = self.make_agent()
 
-    def make_agent(self, **options: Any) -> Agent:
+    def make_agent(self, **options):
         environment = {**os.environ, "REFEED_HOME": str(self.home), "PYTHONPATH": str(Path.cwd())}
         options = {"places": 10, "say": self.said.append, "now": lambda: self.time, **options}
         agent = Agent(self.store, environment=environment, **{"command": self._command, **options})
         self.agents.append(agent)
         return agent
 
-    def _command(self, record: StreamRecord, instance_id: str) -> list[str]:
+    def _command(self, record, instance_id):
         mood = self.moods.get(record.name, "")
         return [sys.executable, "-c", STREAM, str(self.home), record.name, "--instance", instance_id, mood]
 
-    def launch(self, name: str = "backup", **options: Any) -> StreamRecord:
+    def launch(self, name="backup", **options):
         return self.store.launch_stream(name, StreamKind.BACKUP, actor="ann", options=options)
 
-    def record(self, name: str = "backup") -> StreamRecord:
+    def record(self, name="backup"):
         return self.store.get_stream(name)
 
-    def process(self, name: str = "backup", agent: Agent | None = None) -> StreamProcess:
+    def process(self, name="backup", agent=None):
         (found,) = [each for each in agent or self.agent if each.name == name]
         return found
 
-    def look_until(self, is_true: Callable[[], Any], why: str, agent: Agent | None = None) -> None:
+    def look_until(self, is_true, why, agent=None):
         deadline = time.monotonic() + 30
         while not is_true():
             (agent or self.agent).look()
             assert time.monotonic() < deadline, f"{why}: {self.store.list_streams()} {self.said}"
             time.sleep(0.01)
 
-    def start(self, name: str = "backup", **options: Any) -> StreamProcess:
+    def start(self, name="backup", **options):
         self.launch(name, **options)
         self.look_until(lambda: self.record(name).state is StreamState.RUNNING, "it runs")
         return self.process(name)
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
+def yard(tmp_path):
     with closing(open_store(f"sqlite:///{tmp_path / 'jobs.db'}")) as store:
         yard = Yard(tmp_path / "home", store)
         yield yard
@@ -115,7 +112,7 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
                 process.kill()
 
 
-def test_a_running_stream_s_log_is_rotated_by_its_agent(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_stream_s_log_is_rotated_by_its_agent(yard, monkeypatch):
     monkeypatch.setattr(stream_logs, "MAX_LOG_BYTES", 100)
     yard.start()
     log = yard.home / "logs" / "backup.log"
@@ -125,7 +122,7 @@ def test_a_running_stream_s_log_is_rotated_by_its_agent(yard: Yard, monkeypatch:
     assert log.with_name("backup.log.1").stat().st_size >= 200
 
 
-def test_a_launched_stream_is_started_and_its_record_says_where_and_as_which_instance(yard: Yard) -> None:
+def test_a_launched_stream_is_started_and_its_record_says_where_and_as_which_instance(yard):
     process = yard.start()
     record = yard.record()
     assert (record.state, record.agent, record.is_held) == (StreamState.RUNNING, yard.agent.owner, True)
@@ -141,14 +138,14 @@ def test_a_launched_stream_is_started_and_its_record_says_where_and_as_which_ins
     assert len(yard.store.list_stream_events("backup")) == before, "nothing has changed"
 
 
-def test_a_pipeline_is_told_its_group_and_which_of_its_sources_were_renamed(yard: Yard) -> None:
+def test_a_pipeline_is_told_its_group_and_which_of_its_sources_were_renamed(yard):
     options = {"group": "eu", "mapping": {"orders": "sales"}}
     record = yard.store.launch_stream("shop", StreamKind.PIPELINE, actor="ann", options=options)
     expected = "pipeline run --group eu --mapping=orders=sales --name shop --instance in_1"
     assert " ".join(stream_arguments(record, "in_1")) == expected
 
 
-def test_a_stream_is_of_the_release_that_its_record_names_once_it_is_there(yard: Yard, tmp_path: Path) -> None:
+def test_a_stream_is_of_the_release_that_its_record_names_once_it_is_there(yard, tmp_path):
     yard.store.launch_stream("backup", StreamKind.BACKUP, actor="ann", release="canary", options={"slots": 3})
     agent = yard.make_agent(command=None)
     yard.look_until(lambda: yard.record().state is StreamState.FAILED, "it can't be started", agent)
@@ -188,7 +185,7 @@ def test_a_stream_that_is_to_end_ends_and_stays_so_under_another_agent(yard, wan
     assert yard.process().instance_id != process.instance_id
 
 
-def test_another_pace_is_an_order_and_no_other_process(yard: Yard) -> None:
+def test_another_pace_is_an_order_and_no_other_process(yard):
     process = yard.start(batch_seconds=2.0)
     assert process.control.pace.batch_seconds == 2.0
     yard.store.change_stream("backup", actor="ann", options={"batch_seconds": 0.5, "batch_bytes": 5_000_000})
@@ -203,7 +200,7 @@ def test_another_pace_is_an_order_and_no_other_process(yard: Yard) -> None:
     assert (process.control.number, yard.process().pid) == (3, process.pid)
 
 
-def test_a_stream_that_somebody_paused_is_left_so_until_it_goes_on_or_is_to_end(yard: Yard) -> None:
+def test_a_stream_that_somebody_paused_is_left_so_until_it_goes_on_or_is_to_end(yard):
     process = yard.start(batch_seconds=2.0)
     before = process.control
     assert process.pause(60.0) == before.number + 1
@@ -225,7 +222,7 @@ def test_a_stream_that_somebody_paused_is_left_so_until_it_goes_on_or_is_to_end(
     yard.agent.look()
 
 
-def test_a_stream_that_dies_is_tried_again_ever_more_slowly_and_nothing_else_ends(yard: Yard) -> None:
+def test_a_stream_that_dies_is_tried_again_ever_more_slowly_and_nothing_else_ends(yard):
     other = yard.start("archive")
     yard.start()
     waits = []
@@ -250,7 +247,7 @@ def test_a_stream_that_dies_is_tried_again_ever_more_slowly_and_nothing_else_end
     assert len(list(yard.agent)) == 2
 
 
-def test_a_stream_that_fails_says_why_and_can_still_be_drained(yard: Yard) -> None:
+def test_a_stream_that_fails_says_why_and_can_still_be_drained(yard):
     yard.moods["backup"] = "broken"
     yard.launch()
     yard.look_until(lambda: yard.record().state is StreamState.FAILED, "it failed")
@@ -276,7 +273,7 @@ def test_a_process_that_takes_no_orders_is_killed_after_a_grace(yard, wanted, se
     assert not process.is_running
 
 
-def test_the_process_of_a_killed_agent_goes_on_under_the_next_one(yard: Yard) -> None:
+def test_the_process_of_a_killed_agent_goes_on_under_the_next_one(yard):
     process = yard.start()
     # What the store and the machine have after a kill -9 of the agent.
     yard.store.release_streams(yard.agent.owner)
@@ -295,7 +292,7 @@ def test_the_process_of_a_killed_agent_goes_on_under_the_next_one(yard: Yard) ->
     yard.agent.look()
 
 
-def test_an_agent_that_is_known_to_be_dead_keeps_nobody_waiting(yard: Yard) -> None:
+def test_an_agent_that_is_known_to_be_dead_keeps_nobody_waiting(yard):
     dead = replace(LeaseOwner.current(), process=replace(LeaseOwner.current().process, start_ticks=1))
     yard.launch()
     yard.store.take_streams(str(dead), limit=1, lease_seconds=3600)
@@ -303,7 +300,7 @@ def test_an_agent_that_is_known_to_be_dead_keeps_nobody_waiting(yard: Yard) -> N
     assert yard.record().agent == yard.agent.owner
 
 
-def test_a_standby_gets_a_stream_when_its_agent_s_lease_expires_and_not_before(yard: Yard) -> None:
+def test_a_standby_gets_a_stream_when_its_agent_s_lease_expires_and_not_before(yard):
     first = yard.make_agent()
     yard.launch()
     yard.look_until(lambda: yard.record().state is StreamState.RUNNING, "it runs", first)
@@ -319,7 +316,7 @@ def test_a_standby_gets_a_stream_when_its_agent_s_lease_expires_and_not_before(y
     yard.look_until(lambda: not first._left, "its first agent has seen its end", first)
 
 
-def test_a_process_of_another_home_takes_no_orders_from_here_and_is_ended(yard: Yard, tmp_path: Path) -> None:
+def test_a_process_of_another_home_takes_no_orders_from_here_and_is_ended(yard, tmp_path):
     left = yard.start()
     other = Yard(tmp_path / "other", yard.store)
     yard.agents.append(other.agent)
@@ -333,7 +330,7 @@ def test_a_process_of_another_home_takes_no_orders_from_here_and_is_ended(yard: 
     other.look_until(lambda: yard.record().state is StreamState.DRAINED, "it follows its orders")
 
 
-def test_an_agent_that_lost_a_stream_to_another_machine_ends_its_process(yard: Yard) -> None:
+def test_an_agent_that_lost_a_stream_to_another_machine_ends_its_process(yard):
     process = yard.start()
     elsewhere = Process(1, 1, "another-boot")
     yard.store.release_streams(yard.agent.owner)
@@ -343,7 +340,7 @@ def test_an_agent_that_lost_a_stream_to_another_machine_ends_its_process(yard: Y
     assert list(yard.agent) == []
 
 
-def test_an_agent_that_stops_drains_its_streams_which_stay_wanted(yard: Yard) -> None:
+def test_an_agent_that_stops_drains_its_streams_which_stay_wanted(yard):
     process = yard.start()
     yard.agent.stop()
     record = yard.record()
@@ -353,7 +350,7 @@ def test_an_agent_that_stops_drains_its_streams_which_stay_wanted(yard: Yard) ->
     yard.look_until(lambda: yard.record().state is StreamState.RUNNING, "it runs again", successor)
 
 
-def test_an_agent_takes_no_more_streams_than_it_has_places(yard: Yard) -> None:
+def test_an_agent_takes_no_more_streams_than_it_has_places(yard):
     small = yard.make_agent(places=1)
     yard.launch("a")
     yard.launch("b")
@@ -363,7 +360,7 @@ def test_an_agent_takes_no_more_streams_than_it_has_places(yard: Yard) -> None:
     assert [process.name for process in yard.agent] == ["b"]
 
 
-def test_folders_of_old_starts_are_removed_and_the_last_ones_kept(yard: Yard) -> None:
+def test_folders_of_old_starts_are_removed_and_the_last_ones_kept(yard):
     for number in range(6):
         old = StreamFolder.of(yard.home, "backup", f"in_00{number}")
         old.run.mkdir(parents=True)
@@ -376,22 +373,22 @@ def test_folders_of_old_starts_are_removed_and_the_last_ones_kept(yard: Yard) ->
 class GoingBack:
     """A stream's restore that begins and ends when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.is_on = False
         self.seen: list[bool] = []
 
-    def look(self, held: list[tuple[StreamRecord, StreamProcess | None, Path]]) -> None:
+    def look(self, held):
         self.seen += [process is not None and process.is_running for _, process, _ in held]
 
-    def is_going_back(self, stream: str) -> bool:
+    def is_going_back(self, stream):
         assert stream == "backup"
         return self.is_on
 
-    def stop(self) -> None:
+    def stop(self):
         self.is_on = False
 
 
-def test_a_process_that_an_agent_left_is_found_before_anything_is_done_to_its_state(yard: Yard) -> None:
+def test_a_process_that_an_agent_left_is_found_before_anything_is_done_to_its_state(yard):
     process = yard.start()
     yard.store.release_streams(yard.agent.owner)
     work = GoingBack()
@@ -404,7 +401,7 @@ def test_a_process_that_an_agent_left_is_found_before_anything_is_done_to_its_st
     assert yard.process(agent=second).pid == process.pid
 
 
-def test_a_stream_that_goes_back_is_drained_and_started_again_when_that_has_ended(yard: Yard) -> None:
+def test_a_stream_that_goes_back_is_drained_and_started_again_when_that_has_ended(yard):
     work = GoingBack()
     yard.agent = yard.make_agent(snapshots=work)
     process = yard.start()
@@ -423,7 +420,7 @@ def test_a_stream_that_goes_back_is_drained_and_started_again_when_that_has_ende
     assert yard.process().instance_id != process.instance_id
 
 
-def test_an_agent_reports_the_releases_of_its_home_until_it_stops(yard: Yard, tmp_path: Path) -> None:
+def test_an_agent_reports_the_releases_of_its_home_until_it_stops(yard, tmp_path):
     yard.agent.look()
     (found,) = yard.store.list_agent_reports()
     assert (found.report.agent, found.report.home, found.report.releases) == (yard.agent.owner, str(yard.home), [])
@@ -442,7 +439,7 @@ def test_an_agent_reports_the_releases_of_its_home_until_it_stops(yard: Yard, tm
 def test_a_process_whose_order_a_full_disk_does_not_take_is_killed_after_the_same_grace(yard, monkeypatch):
     process = yard.start()
 
-    def fill_disk(*_: object) -> None:
+    def fill_disk(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(StreamControl, "write", fill_disk)
@@ -454,7 +451,7 @@ def test_a_process_whose_order_a_full_disk_does_not_take_is_killed_after_the_sam
     assert not process.is_running
 
 
-def test_an_agent_stops_all_its_streams_within_one_deadline(yard: Yard) -> None:
+def test_an_agent_stops_all_its_streams_within_one_deadline(yard):
     names = [f"backup-{number}" for number in range(4)]
     for name in names:
         yard.moods[name] = "deaf"

@@ -1,16 +1,14 @@
 """Changes that a second person has to approve: each is made once, as it was asked for, or not at all."""
 
 import threading
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from jobs.store.tables import JOBS
-from model.change import ChangeRecord, ChangeRequest
+from model.change import ChangeRequest
 from model.errors import (
     ForbiddenError,
     JobNotFoundError,
@@ -53,11 +51,11 @@ def streams(store, changes):
     return StreamChanges(changes, StreamService(store), EVERY)
 
 
-def hold(streams: StreamChanges, action: str = "drain", request: Mapping[str, Any] = DRAIN) -> ChangeRecord:
+def hold(streams, action="drain", request=DRAIN):
     return streams.hold(action, "backup", request, principal=ANN)
 
 
-def update_request(**changes: Any) -> dict[str, Any]:
+def update_request(**changes):
     given = {"release": "1.3", "options": {"slots": 8}, "mapping": {}, "validate_seconds": 1.0, "min_messages": 5}
     return {**given, "reason": "faster", **changes}
 

@@ -1,14 +1,12 @@
 """The check before an update: every reason at once with what to do, and the way back."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from model.format import Format
 from model.schema import Field, RowSchema
-from rollout.check import CheckedSource, Remedy, StreamSide, UpdateCheck, check_update
+from rollout.check import CheckedSource, Remedy, StreamSide, check_update
 from rollout.formats import ReleaseFormats, own_formats
 
 SCHEMA = RowSchema((Field("id", "INT64"), Field("total", "FLOAT64")))
@@ -29,21 +27,21 @@ RUNNING = StreamSide(
 WANTED = replace(RUNNING, release="next", sources=(ORDERS, MEMBERS, ELSEWHERE))
 
 
-def check(mapping: Mapping[str, str | None] | None = None, **wanted: Any) -> UpdateCheck:
+def check(mapping=None, **wanted):
     return check_update(RUNNING, replace(WANTED, **wanted), mapping or {})
 
 
-def found(result: UpdateCheck) -> list[tuple[str, str, Remedy]]:
+def found(result):
     return [(reason.code, reason.about, reason.remedy) for reason in result.reasons]
 
 
-def formats(version: str = "9.0", warehouses: Any = None, **state: Format | None) -> ReleaseFormats:
+def formats(version="9.0", warehouses=None, **state):
     own = own_formats()
     merged = {name: each for name, each in {**own.state, **state}.items() if each is not None}
     return ReleaseFormats(version, merged, {**own.warehouses, **(warehouses or {})})
 
 
-def test_leaving_a_release_for_the_installed_version_is_a_change_even_of_the_same_version() -> None:
+def test_leaving_a_release_for_the_installed_version_is_a_change_even_of_the_same_version():
     result = check_update(replace(RUNNING, release="next"), replace(WANTED, release=None), {})
     assert result.passes
     assert result.changes == ("the release next becomes the installed version",)
@@ -51,7 +49,7 @@ def test_leaving_a_release_for_the_installed_version_is_a_change_even_of_the_sam
     assert stays.changes == ()
 
 
-def test_a_release_that_can_t_read_what_runs_is_refused_format_by_format() -> None:
+def test_a_release_that_can_t_read_what_runs_is_refused_format_by_format():
     result = check(
         formats=formats(
             journal=Format(3, (2, 3)), plan=None, warehouses={"lake": {"parts": Format(2)}, "bigquery": {}}
@@ -67,7 +65,7 @@ def test_a_release_that_can_t_read_what_runs_is_refused_format_by_format() -> No
     assert result.reasons[1].message == "0.1.0 writes plan in format 2, and 9.0 reads no format of it."
 
 
-def test_a_newer_format_that_the_old_release_can_t_read_leaves_no_way_back_and_passes() -> None:
+def test_a_newer_format_that_the_old_release_can_t_read_leaves_no_way_back_and_passes():
     result = check(formats=formats(journal=Format(2, (1, 2)), watermarks=Format(1)))
     assert result.passes
     assert result.no_way_back == (
@@ -77,7 +75,7 @@ def test_a_newer_format_that_the_old_release_can_t_read_leaves_no_way_back_and_p
     assert result.changes == ("version 0.1.0 becomes 9.0",)
 
 
-def test_a_renamed_source_s_reporting_table_that_changes_with_its_name_is_said_with_what_keeps_it() -> None:
+def test_a_renamed_source_s_reporting_table_that_changes_with_its_name_is_said_with_what_keeps_it():
     before = replace(ORDERS, reporting="reporting.orders")
     renamed = replace(before, name="sales", reporting="reporting.sales")
     running = replace(RUNNING, sources=(before,))
@@ -97,7 +95,7 @@ def test_a_renamed_source_s_reporting_table_that_changes_with_its_name_is_said_w
         assert check_update(running, wanted, {"orders": "sales"}).changes == ("orders becomes sales",)
 
 
-def test_another_home_project_warehouse_table_or_group_is_no_update() -> None:
+def test_another_home_project_warehouse_table_or_group_is_no_update():
     result = check(
         project="mall",
         home="there:/home",
@@ -130,13 +128,13 @@ def test_another_home_project_warehouse_table_or_group_is_no_update() -> None:
         ),
     ],
 )
-def test_what_became_of_a_source_is_a_reason(sources: tuple[CheckedSource, ...], code: str, words: str) -> None:
+def test_what_became_of_a_source_is_a_reason(sources, code, words):
     (reason,) = check(sources=sources).reasons
     assert (reason.code, reason.about) == (code, "sources.orders")
     assert words in reason.message
 
 
-def test_a_mapping_says_that_a_source_was_renamed_or_is_to_end() -> None:
+def test_a_mapping_says_that_a_source_was_renamed_or_is_to_end():
     renamed = check({"orders": "sales"}, sources=(MEMBERS, replace(ORDERS, name="sales")))
     assert (renamed.reasons, renamed.changes) == ((), ("orders becomes sales",))
     ended = check({"orders": None}, sources=(MEMBERS,))
@@ -144,7 +142,7 @@ def test_a_mapping_says_that_a_source_was_renamed_or_is_to_end() -> None:
     assert ended.changes[0].startswith("orders ends. Its pending messages stay in refeed-pipeline.orders")
 
 
-def test_a_renamed_source_keeps_its_table_and_subscription_or_is_refused() -> None:
+def test_a_renamed_source_keeps_its_table_and_subscription_or_is_refused():
     sales = replace(ORDERS, name="sales", staging="staging.sales", subscription="refeed-pipeline.sales")
     assert [reason.code for reason in check({"orders": "sales"}, sources=(MEMBERS, sales)).reasons] == [
         "subscription_changed",
@@ -163,7 +161,7 @@ def test_a_renamed_source_keeps_its_table_and_subscription_or_is_refused() -> No
         ({"orders": "sales", "members": "sales"}, "another source becomes sales too"),
     ],
 )
-def test_a_mapping_that_leads_nowhere_is_a_reason(mapping: Mapping[str, str | None], words: str) -> None:
+def test_a_mapping_that_leads_nowhere_is_a_reason(mapping, words):
     sources = (ORDERS, MEMBERS, replace(ELSEWHERE, name="sales", group="default"))
     result = check(mapping, sources=sources)
     wrong = [reason for reason in result.reasons if reason.code == "mapping_invalid"]
@@ -171,21 +169,21 @@ def test_a_mapping_that_leads_nowhere_is_a_reason(mapping: Mapping[str, str | No
     assert {reason.remedy for reason in wrong} == {Remedy.MAP}
 
 
-def test_a_stream_without_sources_takes_no_mapping() -> None:
+def test_a_stream_without_sources_takes_no_mapping():
     running, wanted = replace(RUNNING, sources=None), replace(WANTED, sources=None)
     assert check_update(running, wanted, {}).passes
     (reason,) = check_update(running, wanted, {"orders": "sales"}).reasons
     assert reason.code == "mapping_invalid"
 
 
-def test_a_new_source_and_a_wider_table_are_changes() -> None:
+def test_a_new_source_and_a_wider_table_are_changes():
     wider = RowSchema((*SCHEMA.fields, Field("note", "STRING")))
     result = check(sources=(replace(ORDERS, schema=wider), MEMBERS, replace(ELSEWHERE, group="default")))
     assert result.reasons == ()
     assert result.changes == ("staging.orders.note is new: STRING NULLABLE", "carts is new")
 
 
-def test_another_topic_for_the_rows_is_stated_and_no_reason_against_an_update() -> None:
+def test_another_topic_for_the_rows_is_stated_and_no_reason_against_an_update():
     result = check(sources=(replace(ORDERS, publish="rows"), MEMBERS))
     assert result.passes
     assert result.changes == (

@@ -1,21 +1,19 @@
 """The check of a home's streams: its plan against the registry, as the wanted release reads it."""
 
 import os
-from pathlib import Path
 from socket import gethostname
-from typing import Any
 
 import pytest
 
 from jobs.store import JobStore
 from model.errors import CheckpointCorruptError, RegistryError
 from model.schema import RowSchema
-from model.settings import Settings, read_settings
+from model.settings import read_settings
 from model.stream_options import StreamKind
-from model.stream_record import StreamHome, StreamRecord
+from model.stream_record import StreamHome
 from pipeline.plan import GroupPlan, PlanFile, SourcePlan
 from pipeline.registry import Registry
-from rollout.check import Remedy, UpdateCheck
+from rollout.check import Remedy
 from rollout.checking import UpdateChecker
 from rollout.releases import Releases
 from warehouse.open import open_warehouse
@@ -35,7 +33,7 @@ sources:
 class House:
     """A home with the records of a backup and a pipeline, and the plan of what the pipeline runs."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home):
         self.home = home
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("REFEED_", "PUBSUB_"))},
@@ -51,32 +49,32 @@ class House:
         plans = tuple(SourcePlan(each, writer) for each in Registry(self.settings().registry).read().sources)
         PlanFile(self.state / "plan.json", warehouse).write(GroupPlan(plans, "backup.dead_letters", writer, 1000))
 
-    def settings(self, **changes: str) -> Settings:
+    def settings(self, **changes):
         return read_settings({**self.environment, **changes})
 
-    def publish(self, sources: str) -> None:
+    def publish(self, sources):
         (self.home / "registry").mkdir(exist_ok=True)
         (self.home / "registry" / "sources.yaml").write_text(sources)
 
-    def record(self, name: str, kind: StreamKind) -> StreamRecord:
+    def record(self, name, kind):
         store = JobStore(self.settings().job_store)
         try:
             return store.launch_stream(name, kind, actor="test", options={})
         finally:
             store.close()
 
-    def check(self, record: StreamRecord, **given: Any) -> UpdateCheck:
+    def check(self, record, **given):
         settings = self.settings(**given.pop("settings", {}))
         checker = UpdateChecker(settings, self.releases, open_warehouse(settings), self.environment)
         return checker.check(record, **{"release": None, "options": {}, "mapping": {}, **given})
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
+def house(tmp_path):
     return House(tmp_path / "home")
 
 
-def test_a_group_is_compared_with_the_registry_as_the_release_reads_it(house: House) -> None:
+def test_a_group_is_compared_with_the_registry_as_the_release_reads_it(house):
     record = house.record("pipeline-default", StreamKind.PIPELINE)
     assert house.check(record).to_json() == {
         "passes": True,
@@ -100,7 +98,7 @@ def test_a_group_is_compared_with_the_registry_as_the_release_reads_it(house: Ho
         house.check(record)
 
 
-def test_a_stream_that_can_t_stand_by_is_not_updated_and_the_check_says_what_to_do(house: House) -> None:
+def test_a_stream_that_can_t_stand_by_is_not_updated_and_the_check_says_what_to_do(house):
     result = house.check(house.record("kinesis-clicks", StreamKind.KINESIS))
     (reason,) = result.reasons
     assert (reason.code, reason.about, reason.remedy) == ("kind_has_no_standby", "kind", Remedy.DRAIN_AND_RELAUNCH)
@@ -109,7 +107,7 @@ def test_a_stream_that_can_t_stand_by_is_not_updated_and_the_check_says_what_to_
     )
 
 
-def test_tables_and_a_home_elsewhere_are_reasons(house: House) -> None:
+def test_tables_and_a_home_elsewhere_are_reasons(house):
     record = house.record("backup", StreamKind.BACKUP)
     assert house.check(record).passes
     here = house.home / "streams" / "backup"
@@ -133,7 +131,7 @@ def test_tables_and_a_home_elsewhere_are_reasons(house: House) -> None:
     store.close()
 
 
-def test_a_plan_of_tables_elsewhere_and_a_damaged_one_are_told(house: House, tmp_path: Path) -> None:
+def test_a_plan_of_tables_elsewhere_and_a_damaged_one_are_told(house, tmp_path):
     record = house.record("pipeline-default", StreamKind.PIPELINE)
     moved = house.check(record, settings={"REFEED_LAKE": str(tmp_path / "pond")})
     assert [reason.code for reason in moved.reasons] == ["lake_changed"]

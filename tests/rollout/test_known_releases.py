@@ -1,13 +1,9 @@
 """The releases of all agents: as each reports them, by its machine, while it lives."""
 
-from collections.abc import Mapping
-from pathlib import Path
 from socket import gethostname
-from typing import Any
 
 import pytest
 
-from jobs.store import JobStore
 from model.errors import ReleaseNotFoundError
 from model.stream import AgentReport
 from rollout.known_releases import KnownReleases
@@ -16,7 +12,7 @@ from tests.rollout.wheels import write_small_release
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     """A home with the release 0.2.0."""
     folder = tmp_path_factory.mktemp("own")
     Releases(folder / "home").add(write_small_release(folder, "0.2.0"))
@@ -24,20 +20,20 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def known(store: JobStore, home: Path) -> KnownReleases:
+def known(store, home):
     return KnownReleases(store, Releases(home))
 
 
-def release(home: Path, name: str, sha256: str | None = None) -> dict[str, Any]:
+def release(home, name, sha256=None):
     (own,) = Releases(home).list_releases()
     return {**own.to_json(), "name": name, "sha256": sha256 or name}
 
 
-def report(store: JobStore, host: str, home: Path | str, *releases: Mapping[str, Any]) -> None:
+def report(store, host, home, *releases):
     store.put_agent_report(AgentReport(host, host, str(home), "0.1.0", releases))
 
 
-def shown(known: KnownReleases) -> list[tuple[str, list[str]]]:
+def shown(known):
     return [(each["name"], each["hosts"]) for each in (found.to_json() for found in known.list_releases())]
 
 

@@ -1,57 +1,53 @@
 """Updates by a restart as an agent carries them out, there and back, with real processes."""
 
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
-from jobs.store import JobStore
 from model import failpoint
 from model.errors import StreamStateError
 from model.stream_options import StreamKind
 from model.stream_record import StreamState, Wanted
 from model.stream_update import (
     UNWANTED,
-    StreamUpdate,
     UpdateFault,
     UpdateRequest,
     UpdateState,
     UpdateStrategy,
     WhenInconclusive,
 )
-from tests.rollout.update_yard import Yard, kill_at, look_until_killed, yard
+from tests.rollout.update_yard import kill_at, look_until_killed, yard
 
 __all__ = ["yard"]
 FAULT = UpdateFault(UNWANTED, "bob does not want it.")
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch):
     """The old release's figures prove something after a moment."""
     monkeypatch.setattr("rollout.restart_steps.RATE_SECONDS", 0.1)
 
 
-def restart(yard: Yard, **given: Any) -> StreamUpdate:
+def restart(yard, **given):
     return yard.update(strategy=UpdateStrategy.RESTART, **given)
 
 
-def pass_time(store: JobStore, seconds: float) -> None:
+def pass_time(store, seconds):
     store._database.now = lambda _: datetime.now(UTC) + timedelta(seconds=seconds)  # type: ignore[method-assign]
 
 
-def sides(yard: Yard) -> tuple[str | None, Mapping[str, Any]]:
+def sides(yard):
     record = yard.record()
     return record.release, record.options
 
 
-def test_a_restart_drains_the_old_release_starts_the_new_one_and_watches_it(yard: Yard) -> None:
+def test_a_restart_drains_the_old_release_starts_the_new_one_and_watches_it(yard):
     yard.look_until(lambda: yard.record().state is StreamState.RUNNING, "the old release runs")
     asked = restart(yard)
-    shown: list[StreamState] = []
+    shown = []
 
-    def is_over() -> bool:
+    def is_over():
         # Never two at once.
         assert len(yard.instances()) <= 1
         if (state := yard.record().state) not in shown[-1:]:
@@ -75,7 +71,7 @@ def test_a_restart_drains_the_old_release_starts_the_new_one_and_watches_it(yard
     assert yard.check_one_runs("new").instance_id == done.instance_id
 
 
-def test_a_restart_may_take_every_option_away_and_needs_no_check(yard: Yard) -> None:
+def test_a_restart_may_take_every_option_away_and_needs_no_check(yard):
     options = {"slots": 2, "mapping": {"a": "b"}}
     yard.store.change_stream("backup", actor="ann", options=options)
     request = UpdateRequest("new", {"slots": None, "mapping": None}, {}, 0.2, 1, strategy=UpdateStrategy.RESTART)
@@ -85,7 +81,7 @@ def test_a_restart_may_take_every_option_away_and_needs_no_check(yard: Yard) -> 
     assert sides(yard) == ("new", {})
 
 
-def test_a_restart_to_the_work_of_another_stream_is_refused(yard: Yard) -> None:
+def test_a_restart_to_the_work_of_another_stream_is_refused(yard):
     yard.store.launch_stream("other", StreamKind.BACKUP, actor="ann")
     restart(yard)
     refused = yard.look_until_it_is(UpdateState.REFUSED)
@@ -139,7 +135,7 @@ def test_a_new_release_that_fails_goes_back_or_stays_for_a_person(yard, mood, co
         assert yard.check_one_runs("old").instance_id == ended.instance_id != yard.first
 
 
-def test_a_new_release_that_takes_too_long_to_start_goes_back_by_the_store_s_clock(yard: Yard) -> None:
+def test_a_new_release_that_takes_too_long_to_start_goes_back_by_the_store_s_clock(yard):
     yard.moods["new"] = "silent"
     restart(yard)
     yard.look_until_it_is(UpdateState.RESTARTING)
@@ -183,7 +179,7 @@ def test_an_agent_that_follows_after_long_starts_the_old_release_again(yard, mon
     yard.check_one_runs("old")
 
 
-def test_an_old_release_that_does_not_start_again_is_said_and_stays_wanted(yard: Yard) -> None:
+def test_an_old_release_that_does_not_start_again_is_said_and_stays_wanted(yard):
     yard.moods["new"], yard.moods["old"] = "bad", "gone"
     restart(yard, validate_seconds=20)
     yard.look_until_it_is(UpdateState.RESTARTING_BACK)
@@ -197,7 +193,7 @@ def test_an_old_release_that_does_not_start_again_is_said_and_stays_wanted(yard:
     yard.check_one_runs("old")
 
 
-def test_a_process_that_does_not_drain_is_killed(yard: Yard) -> None:
+def test_a_process_that_does_not_drain_is_killed(yard):
     yard.moods["new"] = "deaf"
     restart(yard, validate_seconds=0.1)
     yard.look_until_it_is(UpdateState.STABLE)
@@ -236,7 +232,7 @@ def test_a_restart_that_is_taken_back_starts_the_old_release_again(yard, monkeyp
 @pytest.mark.parametrize(
     "state", [UpdateState.STOPPING, UpdateState.RESTARTING, UpdateState.WATCHING, UpdateState.STOPPING_BACK]
 )
-def test_a_person_who_ends_the_stream_ends_its_restart(yard: Yard, state: UpdateState, wanted: Wanted) -> None:
+def test_a_person_who_ends_the_stream_ends_its_restart(yard, state, wanted):
     yard.moods["new"] = "bad" if state is UpdateState.STOPPING_BACK else ""
     restart(yard, validate_seconds=3600.0)
     yard.look_until_it_is(state)

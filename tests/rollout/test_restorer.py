@@ -2,7 +2,6 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -11,14 +10,12 @@ import pytest
 from connectors.pubsub.client import PubSub
 from jobs.files import open_files
 from jobs.store import JobStore
-from local.server import PubSubServer
 from model.errors import LeaseHeldError, PubSubUnavailableError, QueryTooLargeError, SnapshotRefusedError
 from model.message import backup_subscription_id
 from model.schema import RowSchema
 from model.stream_options import StreamKind
-from model.stream_record import StreamRecord, Wanted
+from model.stream_record import Wanted
 from model.stream_snapshot import (
-    RestoreRecord,
     RestoreState,
     RestoreStep,
     SnapshotReason,
@@ -49,31 +46,31 @@ TOO_LARGE = "It would cost too much."
 class Bench(SnapshotBench):
     """A stream whose state is told from another by a word in its plan."""
 
-    def __init__(self, folder: Path, server: PubSubServer) -> None:
+    def __init__(self, folder, server):
         super().__init__(folder, server)
         self.mark("before")
 
-    def mark(self, text: str) -> None:
+    def mark(self, text):
         (self.state / "plan.json").write_text(f'{{"subscriptions": [], "sources": [], "is": "{text}"}}')
 
-    def is_at(self, text: str) -> bool:
+    def is_at(self, text):
         return f'"{text}"' in (self.state / "plan.json").read_text()
 
     @property
-    def resources(self) -> Any:
+    def resources(self):
         return self.server._resources
 
-    def publish(self) -> None:
+    def publish(self):
         self.resources.publish(f"projects/{self.project}/topics/orders", [b"\x0a\x01x"])
 
-    def acknowledge_all(self) -> None:
+    def acknowledge_all(self):
         self.resources.seek_to_time(f"projects/{self.project}/subscriptions/{SUBSCRIPTION}", int(2e15))
 
-    def open_messages(self) -> int:
+    def open_messages(self):
         path = f"projects/{self.project}/subscriptions/{SUBSCRIPTION}"
         return int(self.resources.subscription(path).working.read_backpressure().undelivered_messages)
 
-    def take_and_go_on(self) -> SnapshotRecord:
+    def take_and_go_on(self):
         """Take a snapshot with an open message, and let the stream acknowledge it and write its plan again."""
         self.publish()
         snapshot = self.take()
@@ -81,7 +78,7 @@ class Bench(SnapshotBench):
         self.mark("after")
         return snapshot
 
-    def restore(self, asked: RestoreRecord | SnapshotRecord, state: Path | None = None) -> RestoreRecord:
+    def restore(self, asked, state=None):
         """Restore what was asked for, or ask for a snapshot first."""
         if isinstance(asked, SnapshotRecord):
             asked = self.ask_back(asked)
@@ -125,16 +122,16 @@ def test_a_snapshot_without_its_source_leaves_the_subscriptions_and_says_so(benc
     assert JournalMark(bench.state / "journal").is_asked
 
 
-def lose_source(bench: Bench, snapshot: SnapshotRecord) -> None:
+def lose_source(bench, snapshot):
     with bench.open_pubsub() as pubsub:
         pubsub.delete_snapshot(snapshot.sources[0].snapshot)
 
 
-def damage_files(bench: Bench, snapshot: SnapshotRecord) -> None:
+def damage_files(bench, snapshot):
     (Path(snapshot.place.location) / "state.tar").write_bytes(b"")
 
 
-def detach_another_topic(bench: Bench, _: SnapshotRecord) -> None:
+def detach_another_topic(bench, _):
     with bench.open_pubsub() as pubsub:
         pubsub.delete_subscription(backup_subscription_id("zebras"))
 
@@ -184,7 +181,7 @@ def test_a_snapshot_in_a_bucket_is_restored_on_another_machine_and_deleted(bench
         assert files.list() == []
 
 
-def failing(place: Any, name: str) -> Any:
+def failing(place, name):
     return patch.object(place, name, side_effect=PubSubUnavailableError(BROKEN))
 
 
@@ -202,7 +199,7 @@ def test_what_passes_by_itself_is_tried_again_from_where_it_ended(bench):
     assert bench.open_messages() == 1
 
 
-def restore_elsewhere(bench: Bench, fails: tuple[Any, str]) -> Path:
+def restore_elsewhere(bench, fails):
     """Begin a restore that fails at a call; return the home of another machine, which the stream ran on last."""
     snapshot = bench.take()
     other = bench.state.parent.parent / "other" / "streams" / "backup"
@@ -295,7 +292,7 @@ def test_a_table_that_became_wider_or_newer_is_named():
     assert alone == ["The subscriptions do not return to the snapshot, because it has no Pub/Sub snapshots."]
 
 
-def launch_from(bench: Bench, snapshot: SnapshotRecord) -> tuple[StreamRecord, RestoreRecord, Path]:
+def launch_from(bench, snapshot):
     """Launch another stream from the snapshot, after the first one has ended; return it and its folder."""
     bench.store.end_stream("backup", Wanted.DRAINED, actor="ann")
     record = bench.store.launch_stream("second", StreamKind.BACKUP, actor="ann", snapshot_id=snapshot.id)
@@ -344,7 +341,7 @@ STAGED = RowSchema(tuple(row_columns((), "plain")))
 class Shop:
     """A pipeline that does not run, with the sources orders and members, on the bench of a backup."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench):
         self.bench = bench
         self.state = bench.state.with_name("shop")
         Journal(self.state / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA)
@@ -352,7 +349,7 @@ class Shop:
         self.write_plan("orders", "members")
         bench.store.launch_stream("shop", StreamKind.PIPELINE, actor="ann", options={"group": "default"})
 
-    def write_plan(self, *sources: str) -> None:
+    def write_plan(self, *sources):
         schema = {"fields": [{"name": "id"}]}
         found = [
             {"source": {"name": name, "topic": name, "staging": f"staging.{name}", "schema": schema}, "types": []}
@@ -360,21 +357,21 @@ class Shop:
         ]
         (self.state / "plan.json").write_text(json.dumps({"subscriptions": [SUBSCRIPTION], "sources": found}))
 
-    def stage(self, source: str, message_id: str) -> None:
+    def stage(self, source, message_id):
         table = self.bench.warehouse.memory.table(f"staging.{source}")
         table.schema = STAGED
         now = datetime.now(UTC)
         row = {"_topic": source, "_message_id": message_id, "_publish_time": now, "ingest_time": now}
         table.rows.append(row | {"_backfill_id": None})
 
-    def staged(self, source: str) -> list[str]:
+    def staged(self, source):
         return [row["_message_id"] for row in self.bench.warehouse.memory.table(f"staging.{source}").rows]
 
-    def take(self) -> SnapshotRecord:
+    def take(self):
         asked = self.bench.store.create_snapshot("shop", with_source=True, actor="ann")
         return self.bench.take(asked)
 
-    def roll_back(self, snapshot: SnapshotRecord) -> RestoreRecord:
+    def roll_back(self, snapshot):
         asked = self.bench.store.create_restore("shop", snapshot.id, actor="ann", discard_staged=True)
         return self.bench.restore(asked, self.state)
 

@@ -2,11 +2,9 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
-from jobs.store import JobStore
 from model.errors import RequestInvalidError, SnapshotExpiredError, SnapshotRefusedError, StreamExistsError
 from model.principal import LOCAL
 from model.stream_snapshot import SourceSnapshot
@@ -21,15 +19,15 @@ def service(store):
     return StreamService(store, groups=lambda: frozenset({"default", "orders"}))
 
 
-def backup(name: str = "backup", **fields: Any) -> StreamLaunch:
+def backup(name="backup", **fields):
     return StreamLaunch(name=name, kind="backup", **fields)
 
 
-def pipeline(name: str = "pipeline-orders", group: str = "orders", **options: Any) -> StreamLaunch:
+def pipeline(name="pipeline-orders", group="orders", **options):
     return StreamLaunch(name=name, kind="pipeline", options={"group": group, **options})
 
 
-def codes(refused: pytest.ExceptionInfo[RequestInvalidError]) -> list[tuple[str, str]]:
+def codes(refused):
     return [(error["code"], error["pointer"]) for error in refused.value.details["errors"]]
 
 
@@ -100,7 +98,7 @@ def test_pace_and_bounds_change_in_place_and_nothing_else_does(service):
     assert service.change("backup", {}, principal=LOCAL) == changed, "nothing was asked for"
 
 
-def completed(store: JobStore, stream: str, *, expires_in: timedelta) -> str:
+def completed(store, stream, *, expires_in):
     """Return the id of a whole snapshot of the stream, whose source expires after a while."""
     made = store.create_snapshot(stream, with_source=True, actor="ann")
     now = datetime.now(UTC)

@@ -1,9 +1,7 @@
-from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -80,10 +78,10 @@ def test_a_snapshot_without_its_source_leaves_pubsub_alone(bench):
     assert bench.sources() == []
 
 
-def break_second() -> Any:
+def break_second():
     real = PubSub.create_snapshot
 
-    def fail(self: PubSub, snapshot: str, subscription: str) -> Any:
+    def fail(self, snapshot, subscription):
         if subscription == backup_subscription_id("orders"):
             raise PubSubUnavailableError(BROKEN)
         return real(self, snapshot, subscription)
@@ -91,11 +89,11 @@ def break_second() -> Any:
     return patch.object(PubSub, "create_snapshot", fail)
 
 
-def break_copy() -> Any:
+def break_copy():
     return patch.object(DiskFiles, "complete", side_effect=OSError("No space left on device"))
 
 
-def refuse_pause() -> Any:
+def refuse_pause():
     return patch.object(Bench, "pause", side_effect=SnapshotRefusedError("The stream did not pause within 60 s."))
 
 
@@ -167,7 +165,7 @@ def test_a_snapshot_is_deleted_with_its_files_and_its_source(bench):
     assert bench.folders() == [Path(kept.place.location).name]
 
 
-def record(number: int, reason: SnapshotReason, state: SnapshotState = SnapshotState.COMPLETED) -> SnapshotRecord:
+def record(number, reason, state=SnapshotState.COMPLETED):
     at = NOW + timedelta(hours=number)
     return SnapshotRecord(f"sn_{number:02}", "backup", "backup", True, reason, state, "ann", at)
 
@@ -182,7 +180,7 @@ def test_retention_keeps_what_people_made_and_the_newest_whole_one():
     assert find_surplus(manual, keep=0) == []
 
 
-def is_due(store: JobStore, records: Sequence[SnapshotRecord], *, every: timedelta, now: datetime) -> bool:
+def is_due(store, records, *, every, now):
     """Store the records without files, and return whether another snapshot is due."""
     with store._database.write() as connection:
         connection.execute(STREAM_SNAPSHOTS.delete())
@@ -235,7 +233,7 @@ def test_nothing_is_left_of_a_snapshot_that_another_agent_deleted_while_it_was_m
     assert (bench.sources(), bench.folders(), bench.store.list_snapshots()) == ([], [], [])
 
 
-def check_whole(made: SnapshotRecord, bench: Bench) -> None:
+def check_whole(made, bench):
     """Fail unless all that the record names is there, and nothing else."""
     assert made.state is SnapshotState.COMPLETED
     assert (Path(made.place.location) / "snapshot.json").exists()

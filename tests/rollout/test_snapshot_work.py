@@ -1,6 +1,5 @@
 import threading
-from pathlib import Path
-from typing import Any, cast
+from typing import cast
 from unittest.mock import patch
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from connectors.pubsub.client import PubSub
 from jobs.disk_files import DiskFiles
 from jobs.store import JobStore
-from local.server import PubSubServer
 from model.errors import PubSubUnavailableError, SnapshotRefusedError
 from model.fault import FaultRecord
 from model.stream_record import Wanted
@@ -31,7 +29,7 @@ __all__ = ["server"]
 class Stream:
     """A stream that carries out its orders at once, with the status file of a real one."""
 
-    def __init__(self, path: Path, *, follows: bool = True) -> None:
+    def __init__(self, path, *, follows=True):
         self.path = path
         self.is_running = True
         self.orders: list[str] = []
@@ -39,39 +37,39 @@ class Stream:
         self._follows = follows
         self.write("running", 0)
 
-    def pause(self, timeout_seconds: float) -> int:
+    def pause(self, timeout_seconds):
         self.orders.append("pause")
         number = len(self.orders)
         if self._follows:
             self.write("paused", number)
         return number
 
-    def resume(self, number: int | None = None) -> None:
+    def resume(self, number=None):
         assert number is not None, "a snapshot ends its own pause"
         self.orders.append("run")
         self.write("running", len(self.orders))
 
-    def status(self) -> dict[str, Any]:
+    def status(self):
         return StatusFile.read(self.path) or {}
 
-    def write(self, state: str, number: int) -> None:
+    def write(self, state, number):
         self._status.write(state=state, control_number=number)
 
 
 class Bench(SnapshotBench):
     """A stream with a process, and the work that an agent does for its snapshots."""
 
-    def __init__(self, folder: Path, server: PubSubServer) -> None:
+    def __init__(self, folder, server):
         super().__init__(folder, server)
         found = StreamFolder.of(folder, "backup", "in_1")
         found.run.mkdir(parents=True)
         self.process = Stream(found.status)
         self.work = self.make()
 
-    def make(self, **options: Any) -> SnapshotWork:
+    def make(self, **options):
         return SnapshotWork(self.store, taker=self.taker, restorer=self.restorer, **options)
 
-    def look(self, work: SnapshotWork | None = None) -> None:
+    def look(self, work=None):
         """Look, and wait for what was begun."""
         process = cast("StreamProcess", self.process)
         (work or self.work).look([(self.store.get_stream("backup"), process, self.state)])
@@ -130,7 +128,7 @@ def test_a_stream_is_put_back_once_its_process_has_ended(bench):
     assert not bench.work.is_going_back("backup")
 
 
-def take_scheduled(bench: Bench) -> str:
+def take_scheduled(bench):
     asked = bench.store.create_snapshot("backup", with_source=True, actor="agent", reason=SnapshotReason.SCHEDULED)
     return bench.take(asked).id
 
@@ -205,11 +203,11 @@ def test_a_pause_of_another_order_is_not_this_one(tmp_path):
     assert stream.orders == ["pause", "run"]
 
 
-def end_by_itself(stream: Stream) -> None:
+def end_by_itself(stream):
     stream.write("running", 1)
 
 
-def be_overtaken(stream: Stream) -> None:
+def be_overtaken(stream):
     stream.write("paused", 2)
 
 
@@ -248,12 +246,12 @@ def test_retention_keeps_the_snapshot_that_a_stream_is_put_back_to(bench):
     ]
 
 
-def count_threads(bench: Bench, kind: str = "snapshot") -> int:
+def count_threads(bench, kind="snapshot"):
     """Return how many threads twenty looks begin."""
-    begun: list[str] = []
+    begun = []
     start = threading.Thread.start
 
-    def count(thread: threading.Thread) -> None:
+    def count(thread):
         if thread.name.startswith(f"{kind}-"):
             begun.append(thread.name)
         start(thread)

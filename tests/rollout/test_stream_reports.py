@@ -4,16 +4,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from inventory.streams import read_streams
-from jobs.store import JobStore, open_store
+from jobs.store import open_store
 from model.errors import StoreUnavailableError
-from model.stream import StoredReport, StreamReport
 from model.stream_record import StreamState, Wanted
 from rollout import stream_reports
 from rollout.stream_reports import StreamReports
@@ -28,13 +26,13 @@ ROUND_SECONDS = 0.02
 class Counted:
     """A store, and the reports of each transaction that it got; one that is ``away`` answers nothing."""
 
-    def __init__(self, store: JobStore) -> None:
+    def __init__(self, store):
         self._store = store
         self.batches: list[list[str]] = []
         self.is_away = False
         self.refusals = 0
 
-    def put_stream_reports(self, reports: Sequence[tuple[StreamReport, float]]) -> None:
+    def put_stream_reports(self, reports):
         if self.is_away:
             self.refusals += 1
             raise StoreUnavailableError("The job store does not answer.")
@@ -45,27 +43,27 @@ class Counted:
 class House:
     """A home, the store that it reports to, and the statuses of its streams."""
 
-    def __init__(self, home: Path, store: JobStore) -> None:
+    def __init__(self, home, store):
         self.home = home
         self.store = store
         self.counted = Counted(store)
         self.reports = StreamReports(lambda: self.counted, home)  # type: ignore[arg-type,return-value]
 
-    def status(self, name: str, instance: str) -> StatusFile:
+    def status(self, name, instance):
         folder = StreamFolder.of(self.home, name, instance)
         folder.run.mkdir(parents=True)
         return StatusFile(folder.status, instance=instance)
 
-    def stored(self) -> dict[str, StoredReport]:
+    def stored(self):
         return {each.report.instance: each for each in self.store.list_stream_reports()}
 
-    def states(self) -> dict[str, str]:
+    def states(self):
         return {instance: each.report.state for instance, each in self.stored().items()}
 
-    def wait_for(self, **states: str) -> None:
+    def wait_for(self, **states):
         wait_until(lambda: self.states() == states, f"{states} are reported: {self.states()}")
 
-    def pass_rounds(self) -> None:
+    def pass_rounds(self):
         """Return after a report that began after this call: of a stream that was made for it."""
         status = self.status("other", f"in_other_{time.monotonic_ns()}")
         status.write(state="running")
@@ -169,13 +167,13 @@ def yard(tmp_path, monkeypatch):
                 process.kill()
 
 
-def seen(yard: Yard) -> dict[str, str]:
+def seen(yard):
     """What an API without the agent's home shows."""
     found = read_streams(yard.home / "no", None, yard.store.list_stream_reports(), None, yard.store.list_streams())
     return {each.name: each.state for each in found}
 
 
-def make_reporting_agent(yard: Yard, open_reports_store: Callable[[], JobStore] | None = None) -> None:
+def make_reporting_agent(yard, open_reports_store=None):
     yard.agent = yard.make_agent(reports=StreamReports(open_reports_store or (lambda: yard.store), yard.home))
 
 

@@ -2,15 +2,13 @@
 
 import os
 import signal
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from jobs.store.tables import JOBS
 from model.errors import RegistryError
-from model.stream_record import StreamRecord, StreamState
+from model.stream_record import StreamState
 from model.stream_update import UpdateState
 from rollout.handover import Pause
 from rollout.stream_logs import StreamLogs
@@ -19,14 +17,14 @@ from streams.control import StreamControl
 from streams.folder import StreamFolder
 from streams.status import StatusFile
 from tests.rollout import update_yard
-from tests.rollout.update_yard import ANN, Starter, Yard, kill_at, look_until_killed, yard
+from tests.rollout.update_yard import ANN, Starter, kill_at, look_until_killed, yard
 from tests.waiting import wait_until
 
 __all__ = ["yard"]
 NO_SPACE = OSError(28, "No space left on device")
 
 
-def let_pass(yard: Yard, seconds: float) -> None:
+def let_pass(yard, seconds):
     """Let the present step of the update have begun earlier."""
     job = yard.store.get(yard.living().id)
     with yard.store._database.write() as connection:
@@ -34,7 +32,7 @@ def let_pass(yard: Yard, seconds: float) -> None:
         connection.execute(JOBS.update().where(JOBS.c.id == job.id).values(step_began_at=began))
 
 
-def status_of(yard: Yard, instance_id: str | None) -> dict[str, Any]:
+def status_of(yard, instance_id):
     return StatusFile.read(StreamFolder.of(yard.home, "backup", instance_id).status) or {}
 
 
@@ -73,11 +71,11 @@ def test_a_release_that_crashes_with_words_that_no_database_takes_goes_back(yard
     assert ended.state is UpdateState.ROLLED_BACK
 
 
-def fail_starts(monkeypatch: pytest.MonkeyPatch, fault: Callable[[str | None], Exception | None]) -> None:
+def fail_starts(monkeypatch, fault):
     """Let the start of a release fail with what ``fault`` makes of it."""
     prepare = Starter.prepare
 
-    def fail(self: Starter, record: StreamRecord, instance_id: str, *, is_standby: bool = False) -> Any:
+    def fail(self, record, instance_id, *, is_standby=False):
         if error := fault(record.release):
             raise error
         return prepare(self, record, instance_id, is_standby=is_standby)

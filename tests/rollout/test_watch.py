@@ -1,5 +1,4 @@
 from dataclasses import asdict, replace
-from typing import Any
 
 import pytest
 
@@ -9,13 +8,11 @@ BEFORE = WatchFigures(60.0, 6000.0, 6.0, 0.0, 2.0)
 AFTER = WatchFigures(120.0, 12000.0, 12.0, 0.0, 2.0)
 
 
-def judged(
-    before: WatchFigures | None = BEFORE, *, is_over: bool = True, **after: Any
-) -> tuple[WatchVerdict, str]:
+def judged(before=BEFORE, *, is_over=True, **after):
     return judge(before, replace(AFTER, **after), is_over=is_over, min_messages=100)
 
 
-def test_figures_as_before_pass_at_the_end_and_not_earlier() -> None:
+def test_figures_as_before_pass_at_the_end_and_not_earlier():
     assert judged() == (
         WatchVerdict.PASSED,
         "12,000 messages in 120 s. All compared figures are within their limits.",
@@ -30,17 +27,17 @@ def test_figures_as_before_pass_at_the_end_and_not_earlier() -> None:
         ({"faults": 72.0}, "There were 0.60 faults per second. Before the update it was 0.00."),
     ],
 )
-def test_dead_letters_and_faults_fail_as_soon_as_enough_has_come(after: dict[str, float], why: str) -> None:
+def test_dead_letters_and_faults_fail_as_soon_as_enough_has_come(after, why):
     assert judged(is_over=False, **after) == (WatchVerdict.FAILED, why)
     assert judged(is_over=False, messages=99.0, **after)[0] is WatchVerdict.OPEN
 
 
-def test_some_more_dead_letters_and_faults_are_borne() -> None:
+def test_some_more_dead_letters_and_faults_are_borne():
     assert judged(dead_letters=140.0)[0] is WatchVerdict.PASSED
     assert judged(faults=59.0)[0] is WatchVerdict.PASSED
 
 
-def test_a_lag_that_grows_fails_at_the_end() -> None:
+def test_a_lag_that_grows_fails_at_the_end():
     assert judged(lag_seconds=64.0)[0] is WatchVerdict.PASSED
     assert judged(lag_seconds=65.0) == (
         WatchVerdict.FAILED,
@@ -49,7 +46,7 @@ def test_a_lag_that_grows_fails_at_the_end() -> None:
     assert judged(lag_seconds=65.0, is_over=False)[0] is WatchVerdict.OPEN
 
 
-def test_a_low_rate_fails_only_while_the_lag_grows() -> None:
+def test_a_low_rate_fails_only_while_the_lag_grows():
     assert judged(messages=5000.0)[0] is WatchVerdict.PASSED, "the producers send less"
     verdict, why = judged(messages=5000.0, lag_seconds=13.0)
     assert (verdict, why) == (
@@ -59,7 +56,7 @@ def test_a_low_rate_fails_only_while_the_lag_grows() -> None:
 
 
 @pytest.mark.parametrize("name", ["messages", "dead_letters", "faults", "lag_seconds"])
-def test_a_figure_that_is_not_known_of_one_of_them_proves_nothing(name: str) -> None:
+def test_a_figure_that_is_not_known_of_one_of_them_proves_nothing(name):
     verdict, why = judged(replace(BEFORE, **{name: None}))
     assert (verdict, why) == (
         WatchVerdict.INCONCLUSIVE,
@@ -68,7 +65,7 @@ def test_a_figure_that_is_not_known_of_one_of_them_proves_nothing(name: str) -> 
     assert judged(**{name: None})[0] is WatchVerdict.INCONCLUSIVE
 
 
-def test_a_lag_that_nobody_measures_is_not_compared() -> None:
+def test_a_lag_that_nobody_measures_is_not_compared():
     unmeasured = replace(BEFORE, lag_seconds=None)
     verdict, why = judged(unmeasured, lag_seconds=None)
     assert (verdict, why.endswith("The lag is unknown, so it was not compared.")) == (WatchVerdict.PASSED, True)
@@ -80,14 +77,14 @@ def test_a_lag_that_nobody_measures_is_not_compared() -> None:
     )
 
 
-def test_too_few_messages_or_no_old_process_prove_nothing() -> None:
+def test_too_few_messages_or_no_old_process_prove_nothing():
     verdict, why = judged(messages=99.0, dead_letters=0.0)
     assert verdict is WatchVerdict.INCONCLUSIVE
     assert why == "99 messages arrived during the watch. At least 100 are needed."
     assert judged(None)[0] is WatchVerdict.INCONCLUSIVE
 
 
-def test_figures_are_read_from_a_status() -> None:
+def test_figures_are_read_from_a_status():
     rates = {"messages": 100.0, "dead_letters": 0.1, "faults": 0.0, "commits": 1.0}
     assert WatchFigures.of_last_minute({"rates": rates, "rates_over_seconds": 60.0}, 2.0) == BEFORE
     assert WatchFigures.of_last_minute({}, None).missing == [
@@ -103,7 +100,7 @@ def test_figures_are_read_from_a_status() -> None:
     assert WatchFigures(60.0, 0.0, 0.0, 0.0, 0.0).dead_share == 0.0
 
 
-def test_what_pubsub_refused_of_a_kinesis_stream_counts_as_dead_letters() -> None:
+def test_what_pubsub_refused_of_a_kinesis_stream_counts_as_dead_letters():
     totals = {"messages": 90, "records": 100, "commits": 9, "refused": 10, "throttled": 0, "faults": 1}
     rates = {name: count / 60 for name, count in totals.items()}
     status = {"totals": totals, "rates": rates, "rates_over_seconds": 60.0}
@@ -112,7 +109,7 @@ def test_what_pubsub_refused_of_a_kinesis_stream_counts_as_dead_letters() -> Non
         assert found.dead_letters == pytest.approx(10)
 
 
-def test_a_process_that_ran_before_its_watch_began_is_judged_by_all_of_its_time() -> None:
+def test_a_process_that_ran_before_its_watch_began_is_judged_by_all_of_its_time():
     totals = {"messages": 60_000, "dead_letters": 0, "faults": 15}
     status = {"totals": totals, "at": 1300.0, "first_commit_at": 1000.0}
     found = WatchFigures.of_process(status, 1.0, 2.0)

@@ -8,10 +8,8 @@ writes what it says.
 import json
 import os
 import random
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
@@ -19,7 +17,7 @@ import pytest
 from sql.tables import parse_table_schema
 from sql.validate import Parameter, Policy, QueryRefusedError, parse_parameters
 from sql.verdict import judge_query
-from tests.recipes import TABLES, Recipe, read_recipes
+from tests.recipes import TABLES, read_recipes
 from tests.sql.answers import ask
 from tests.sql.judge import Judge, keep_compiled
 from tests.sql.mutants import mutate, pieces
@@ -41,13 +39,13 @@ MUTANTS = int(os.environ.get("REFEED_FUZZ_MUTANTS", "2000"))
 UNKNOWN_TO_THE_ORACLE = ("Unrecognized name: messages", "not found inside")
 
 
-def needs_oracle(test: Callable[..., None]) -> Callable[..., None]:
+def needs_oracle(test):
     """Skip a test where the oracle is not asked for; each of them asks it hundreds of times."""
     reason = "set REFEED_ORACLE=check and install the dependency group oracle; it takes minutes"
     return pytest.mark.skipif(not MODE, reason=reason)(pytest.mark.timeout(1800)(test))
 
 
-def on_the_lake(expression: str, lake: duckdb.DuckDBPyConnection) -> str | None:
+def on_the_lake(expression, lake):
     """Return the value of an expression as text, as GoogleSQL casts it; "error" when it fails."""
     # A column in between keeps the gate from folding what it knows.
     query = judge_query(f"SELECT CAST({expression} AS STRING) AS x", {}, FREE)
@@ -63,12 +61,12 @@ def on_the_lake(expression: str, lake: duckdb.DuckDBPyConnection) -> str | None:
 
 
 @pytest.mark.parametrize("expression", VALUES)
-def test_an_expression_gives_the_same_on_the_lake(expression: str, lake: duckdb.DuckDBPyConnection) -> None:
+def test_an_expression_gives_the_same_on_the_lake(expression, lake):
     assert on_the_lake(expression, lake) == VALUES[expression]
 
 
 @pytest.fixture(scope="session")
-def oracle() -> Callable[..., Any]:
+def oracle():
     """Return a function that analyzes a statement."""
     api = pytest.importorskip("zetasql.api", reason="the dependency group oracle is not installed")
     types = pytest.importorskip("zetasql.types")
@@ -88,14 +86,14 @@ def oracle() -> Callable[..., Any]:
     staged = [("id", make(kinds.TYPE_INT64)), ("_topic", text), ("_message_id", text)]
     staged += [("ingest_time", moment)]
 
-    def table(name: str, columns: list[tuple[str, Any]] = columns) -> Any:
+    def table(name, columns=columns):
         built = api.TableBuilder(name).build()
         built.column = [types.SimpleColumn(name=n, type=t) for n, t in columns]
         for pseudo, kind in (("_PARTITIONTIME", moment), ("_PARTITIONDATE", make(kinds.TYPE_DATE))):
             built.column.append(types.SimpleColumn(name=pseudo, type=kind, is_pseudo_column=True))
         return built
 
-    def nested(name: str, tables: list[Any], catalogs: list[Any] | None = None) -> Any:
+    def nested(name, tables, catalogs=None):
         return types.SimpleCatalog(name=name, table=tables, catalog=catalogs or [])
 
     catalog = api.CatalogBuilder("c").with_builtin_functions(builtins).build()
@@ -110,7 +108,7 @@ def oracle() -> Callable[..., Any]:
     ]
     catalog.table = [table("backup.messages"), table("shop.backup.messages")]
 
-    def analyze(sql: str, parameters: dict[str, str] | None = None) -> Any:
+    def analyze(sql, parameters=None):
         options = types.AnalyzerOptions(language_options=language, default_timezone="UTC")
         options.allow_undeclared_parameters = bool(parameters)
         return api.Analyzer(options, catalog).analyze_statement(sql)
@@ -118,16 +116,16 @@ def oracle() -> Callable[..., Any]:
     return analyze
 
 
-def known_to_the_oracle(all_cases: dict[str, list[Any]]) -> list[Any]:
+def known_to_the_oracle(all_cases):
     # BigQuery calls a table in backticks by the last part of its name, the analyzer does not.
     return [case for case in all_cases["accept"] if case.name != "everything with the project in backticks"]
 
 
 @needs_oracle
-def test_the_recorded_values_are_the_oracles() -> None:
+def test_the_recorded_values_are_the_oracles():
     judge = Judge()
     texts = {expression: ask(judge, f"SELECT CAST({expression} AS STRING)") for expression in VALUES}
-    values: dict[str, str | None] = {"NULL": None, "error": "error", "invalid": "invalid"}
+    values = {"NULL": None, "error": "error", "invalid": "invalid"}
     found = {key: values[text] if text in values else json.loads(text) for key, text in texts.items()}
     if MODE == "record":
         RECORD.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
@@ -149,13 +147,13 @@ def test_every_accepted_query_is_one_for_the_oracle_too(oracle, all_cases, polic
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
-def test_the_gate_lets_a_recipe_through_to_bigquery(recipe: Recipe) -> None:
+def test_the_gate_lets_a_recipe_through_to_bigquery(recipe):
     query = judge_query(recipe.sql or "", parse_parameters(recipe.parameters), RECIPE_POLICY)
     assert not {"topic", "publish_time"} & set(query.missing_columns)
 
 
 @needs_oracle
-def test_every_recipe_is_one_for_the_oracle_too(oracle: Callable[..., Any]) -> None:
+def test_every_recipe_is_one_for_the_oracle_too(oracle):
     for recipe in RECIPES:
         statement = oracle(recipe.sql or "", {name: body["type"] for name, body in recipe.parameters.items()})
         query = judge_query(recipe.sql or "", parse_parameters(recipe.parameters), RECIPE_POLICY)

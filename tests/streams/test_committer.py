@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 NONE = TABLE_IDS_SCHEMA.empty_table()
 
 
-def ids(*message_ids: str, table: str = ONLY_TABLE) -> pa.Table:
+def ids(*message_ids, table=ONLY_TABLE):
     row = {"topic": "t", "subscription": "s", "publish_time": datetime(2024, 3, 1, tzinfo=UTC), "table": table}
     found = [{**row, "message_id": n, "ack_id": f"a{n}"} for n in message_ids]
     return pa.Table.from_pylist(found, TABLE_IDS_SCHEMA)
@@ -31,7 +31,7 @@ class Leases:
     is_held = False
     is_down = False
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.acked: list[str] = []
         self.given_back: list[str] = []
 
@@ -54,7 +54,7 @@ class Leases:
 class OneTable:
     """A table in memory whose parts are lists of ids, each taken whole or not at all."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.rows: list[str] = []
         self.dropped: list[list[str]] = []
         self.numbers: list[int] = []
@@ -93,14 +93,14 @@ class OneTable:
 
 
 class Stream:
-    def __init__(self, folder, *, keep_seconds: float = 600) -> None:
+    def __init__(self, folder, *, keep_seconds=600):
         self.leases = Leases()
         self.table = OneTable()
         self.room = True
         self.folder, self.keep_seconds = folder, keep_seconds
         self.start()
 
-    def start(self) -> None:
+    def start(self):
         self.journal = Journal(self.folder / "journal", keep_seconds=self.keep_seconds, schema=TABLE_IDS_SCHEMA)
         work = SimpleNamespace(
             name="test",
@@ -118,15 +118,13 @@ class Stream:
             status=StatusFile(self.folder / "status.json"),
         )
 
-    def commit(
-        self, *numbers: str, settled=NONE, unfit=NONE, wait_seconds: float = 0.0, table: str = ONLY_TABLE
-    ) -> None:
+    def commit(self, *numbers, settled=NONE, unfit=NONE, wait_seconds=0.0, table=ONLY_TABLE):
         part = SimpleNamespace(ids=list(numbers), rows=len(numbers))
         parts = (TargetPart(table, part, ids(*numbers, table=table)),) if numbers else ()
         output = TaskOutput(parts, settled, unfit, None)
         self.committer.commit_batch(Batch((output,), next_at=time.monotonic() + wait_seconds))
 
-    def commit_parts(self, parts: dict[str, list[str]]) -> None:
+    def commit_parts(self, parts):
         """Commit one batch for several tables."""
         made = [
             TargetPart(name, SimpleNamespace(ids=found, rows=len(found)), ids(*found, table=name))
@@ -141,7 +139,7 @@ def stream(tmp_path):
 
 
 def test_no_message_is_held_while_a_quota_is_waited_for(stream, monkeypatch):
-    held: list[bool] = []
+    held = []
     sleep = time.sleep
 
     def note(seconds):

@@ -3,16 +3,13 @@
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from model.errors import LeaseLostError, RefeedError, WarehouseError, WarehouseUnavailableError
 from streams import orders as orders_module
 from streams import run as run_module
-from streams.control import BatchPace, ControlFile, Order, StreamControl
+from streams.control import BatchPace, ControlFile, StreamControl
 from streams.orders import Orders
 from streams.run import RunningQuery, StreamEnd, run_until_stopped
 from streams.status import StatusFile
@@ -22,7 +19,7 @@ from tests.waiting import wait_until
 class Sink:
     """Holds ``left`` messages that are not committed; its commit under way ends when it is told to."""
 
-    def __init__(self, status: StatusFile, failure: RefeedError | None = None) -> None:
+    def __init__(self, status, failure=None):
         self.status = status
         self.failure = failure
         self.left = 0
@@ -30,40 +27,40 @@ class Sink:
         self.last: RefeedError | None = None
         self.calls: list[str] = []
 
-    def finish(self) -> None:
+    def finish(self):
         if self.last is not None:
             raise self.last
 
-    def pause(self) -> bool:
+    def pause(self):
         self.calls.append("pause")
         return not self.is_committing
 
-    def resume(self) -> None:
+    def resume(self):
         self.calls.append("resume")
 
-    def abandon(self) -> None:
+    def abandon(self):
         self.calls.append("abandon")
 
-    def wait_for_commit(self, *, seconds: float) -> bool:
+    def wait_for_commit(self, *, seconds):
         return not self.is_committing
 
-    def count_left(self) -> int:
+    def count_left(self):
         return self.left
 
 
 class Query:
     """A query that is active for so many ``looks`` at it, then has ended for ``reason``."""
 
-    def __init__(self, reason: str, *, looks: int = 0) -> None:
+    def __init__(self, reason, *, looks=0):
         self.reason = reason
         self.looks = looks
 
     @property
-    def isActive(self) -> bool:  # noqa: N802 - Spark's name
+    def isActive(self):  # noqa: N802 - Spark's name
         self.looks -= 1
         return self.looks >= 0
 
-    def exception(self) -> str:
+    def exception(self):
         return self.reason
 
 
@@ -134,17 +131,17 @@ def test_a_stream_that_a_fault_ends_says_so_without_quoting_a_message(drain, tmp
 class DrainedQuery(Query):
     """A query that ends only when it drains, with its last batch, which may fail."""
 
-    def __init__(self, fail: Callable[[], None] | None = None) -> None:
+    def __init__(self, fail=None):
         super().__init__("what Spark makes of it", looks=100)
         self.fail = fail
 
-    def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
+    def processAllAvailable(self):  # noqa: N802 - Spark's name
         if self.fail is not None:
             self.looks = 0
             self.fail()
             raise ValueError("what Spark makes of it")
 
-    def stop(self) -> None:
+    def stop(self):
         self.looks = 0
 
 
@@ -191,22 +188,22 @@ def test_a_batch_that_fails_while_the_stream_drains_is_the_streams_end(drain, wh
 class LiveQuery:
     """A query that runs until it is stopped; ``drained`` is when its last batch is done."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.isActive = True
         self.drained = threading.Event()
         self.drained.set()
 
-    def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
+    def processAllAvailable(self):  # noqa: N802 - Spark's name
         assert self.drained.wait(30), "the test lets it end"
 
-    def stop(self) -> None:
+    def stop(self):
         self.isActive = False
 
 
 class Steered:
     """A stream that takes orders, in a thread; its queries run until they are stopped."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.control = folder / "control.json"
         self.path = folder / "status.json"
         self.sink = Sink(StatusFile(self.path))
@@ -217,12 +214,12 @@ class Steered:
         self.is_slow = False
         self.thread = threading.Thread(target=self._run, daemon=True)
 
-    def _run(self) -> None:
+    def _run(self):
         orders = Orders(ControlFile(self.control))
         end = run_until_stopped(self._start_query, name="stream", sink=self.sink, orders=orders, watch=self._watch)
         self.ends.append(end)
 
-    def _start_query(self, pace: BatchPace) -> RunningQuery:
+    def _start_query(self, pace):
         self.paces.append(pace)
         query = LiveQuery()
         if self.is_slow:
@@ -230,23 +227,23 @@ class Steered:
         self.queries.append(query)
         return RunningQuery(query, self.path.with_name("stop"), pace)
 
-    def _watch(self) -> None:
+    def _watch(self):
         self.watched += 1
 
-    def order(self, number: int, order: Order, **fields: Any) -> None:
+    def order(self, number, order, **fields):
         StreamControl(number, order, **fields).write(self.control)
 
-    def status(self) -> dict[str, Any]:
+    def status(self):
         return StatusFile.read(self.path) or {}
 
-    def wait_for(self, state: str, number: int) -> dict[str, Any]:
+    def wait_for(self, state, number):
         wait_until(
             lambda: (self.status().get("state"), self.status().get("control_number")) == (state, number),
             f"{state} by order {number}",
         )
         return self.status()
 
-    def end(self) -> Mapping[str, Any]:
+    def end(self):
         self.thread.join(30)
         assert not self.thread.is_alive(), "it ended"
         return self.ends[0].status

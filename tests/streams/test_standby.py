@@ -3,16 +3,14 @@
 import signal
 import threading
 from contextlib import ExitStack
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from model.errors import CheckpointCorruptError, LeaseHeldError
 from streams import orders as orders_module
 from streams import standby
-from streams.control import BatchPace, ControlFile, Order, StreamControl
+from streams.control import BatchPace, ControlFile, StreamControl
 from streams.lease import lock_home
 from streams.orders import Orders
 from streams.queries import StreamQueries
@@ -24,18 +22,18 @@ from tests.waiting import wait_until
 class Queries:
     """Queries that pull nothing; the first one is warm when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.is_warm = threading.Event()
         self.held: list[BatchPace] = []
 
-    def hold(self, pace: BatchPace) -> None:
+    def hold(self, pace):
         self.held.append(pace)
 
 
 class Start:
     """A start whose first order is to stand by, waiting in a thread."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.path = folder / "control.json"
         self.order(1, "stand_by", batch_seconds=2.5)
         self.status = StatusFile(folder / "status.json")
@@ -45,16 +43,16 @@ class Start:
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
-    def order(self, number: int, order: Order, **fields: Any) -> None:
+    def order(self, number, order, **fields):
         StreamControl(number, order, **fields).write(self.path)
 
-    def _run(self) -> None:
+    def _run(self):
         self.answers.append(wait_as_standby(self.orders, self.status, self.queries))  # type: ignore[arg-type]
 
-    def wait_for_state(self, state: str) -> None:
+    def wait_for_state(self, state):
         wait_until(lambda: self.status.fields()["state"] == state, f"it is {state}")
 
-    def end(self) -> bool:
+    def end(self):
         self.thread.join(30)
         assert not self.thread.is_alive(), "it ended"
         return self.answers[0]
@@ -112,7 +110,7 @@ def test_a_stream_that_runs_becomes_no_standby_again(tmp_path):
     assert not orders.is_standing_by
 
 
-def orders_to_run(folder: Path, timeout_seconds: float) -> Orders:
+def orders_to_run(folder, timeout_seconds):
     StreamControl(1, "run", timeout_seconds=timeout_seconds).write(folder / "control.json")
     return Orders(ControlFile(folder / "control.json"))
 

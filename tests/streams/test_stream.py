@@ -2,11 +2,9 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 from unittest.mock import MagicMock
 
 import pytest
@@ -19,38 +17,38 @@ from streams.folder import StreamFolder
 from streams.lease import lock_home
 from streams.queries import StreamQuery
 from streams.status import StatusFile
-from streams.stream import OwnedHome, StreamWork, run_stream
+from streams.stream import StreamWork, run_stream
 
 
 @pytest.fixture(autouse=True)
-def _handlers() -> Iterator[None]:
+def _handlers():
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
 
 
-def run(home: Path, instance: str | None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def run(home, instance, monkeypatch):
     """Run a stream that is told to end as soon as it runs; return what happened, in its order."""
-    said: list[str] = []
+    said = []
     folder = StreamFolder.of(home, "backup", instance)
 
-    def stop_spark() -> None:
+    def stop_spark():
         try:
             with lock_home(folder.state):
                 said.append("spark stops, the home is free")
         except LeaseHeldError:
             said.append("spark stops, the home is locked")
 
-    def start_spark(*_: Any) -> Any:
+    def start_spark(*_):
         folder.scratch.mkdir(parents=True)
         spark = MagicMock()
         spark.stop = stop_spark
         return spark
 
     @contextmanager
-    def open_work(owned: OwnedHome) -> Iterator[StreamWork]:
-        committer: Any = SimpleNamespace(name="backup", status=owned.status)
+    def open_work(owned):
+        committer = SimpleNamespace(name="backup", status=owned.status)
         yield StreamWork(committer, lambda _: None, lambda: os.kill(os.getpid(), signal.SIGTERM))
         said.append("the lease is given back")
 

@@ -1,7 +1,6 @@
 """Backfills over an archive in the stand-in: 300 messages of orders and ten of members."""
 
 import uuid
-from typing import Any
 
 import pytest
 
@@ -10,11 +9,10 @@ from backfill.plan.options import RunOptions
 from backfill.plan.request import BackfillRequest
 from backfill.plan.settings import BackfillSettings
 from backfill.run.folder import BackfillFolder
-from backfill.run.selection import Selection, read_selection, read_slice
+from backfill.run.selection import read_selection, read_slice
 from jobs.folder import Control, Order
 from model.principal import LOCAL
 from tests.standin.archived import fill_archive, numbered_messages
-from tests.standin.fixture import StandIn
 
 ROWS = 300
 QUERY = (
@@ -80,21 +78,21 @@ def make(service, ask, deployment):
     return create
 
 
-def run(folder: BackfillFolder, epoch: int = 1) -> Selection:
+def run(folder, epoch=1):
     specification = folder.read_specification()
     return select(folder, epoch, specification, RunOptions.from_specification(specification))
 
 
-def rows_of(folder: BackfillFolder) -> list[dict[str, Any]]:
+def rows_of(folder):
     selection = read_selection(folder.selection)
     return [row for part in selection.slices for row in read_slice(folder.selection, part).to_pylist()]
 
 
-def queries(standin: StandIn) -> int:
+def queries(standin):
     """How many queries were started that are billed."""
     jobs = standin.client().list_jobs(all_users=True)
     return sum(job.job_id.startswith("refeed-selection-") for job in jobs)
 
 
-def codes(plan: dict[str, Any]) -> set[str]:
+def codes(plan):
     return {warning["code"] for warning in plan["warnings"]}

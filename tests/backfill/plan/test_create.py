@@ -2,10 +2,8 @@
 
 import json
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -105,18 +103,18 @@ def selected(lake, tmp_path):
     return run
 
 
-def expected(keep: Callable[[Message], bool], topic: str = "orders") -> list[str]:
+def expected(keep, topic="orders"):
     """Return the ids of the messages of the hour that are to be replayed, as plain Python finds them."""
     return sorted(
         each.id for each in MESSAGES if each.topic == topic and START <= each.published < END and keep(each)
     )
 
 
-def ids(rows: list[dict[str, Any]]) -> list[str]:
+def ids(rows):
     return sorted(row["message_id"] for row in rows)
 
 
-def attributes_of(message: Message) -> dict[str, str | None]:
+def attributes_of(message):
     return message.attributes or {}
 
 

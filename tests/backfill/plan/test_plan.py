@@ -3,8 +3,6 @@
 import base64
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +11,7 @@ from google.pubsub_v1 import types
 
 from backfill.plan.creation import target_of
 from backfill.plan.options import SelectionBounds
-from backfill.plan.plan import Plan, PlanTarget, make_plan, render_data, warn_of_target
+from backfill.plan.plan import PlanTarget, make_plan, render_data, warn_of_target
 from backfill.plan.price import TAGS_BYTES, Billing, price_of
 from backfill.plan.request import BackfillRequest
 from backfill.plan.settings import BackfillSettings
@@ -39,15 +37,15 @@ WINDOW = f"_PARTITIONTIME >= TIMESTAMP '{TODAY - timedelta(days=1):%Y-%m-%d}'"
 RAW = f"SELECT data, attributes, message_id, topic, publish_time FROM backup.messages WHERE {WINDOW}"
 
 
-def rows(count: int, topic: str, **columns: Any) -> dict[str, pa.RecordBatch]:
-    made: dict[str, Any] = {
+def rows(count, topic, **columns):
+    made = {
         "message_id": [f"{topic}-{n}" for n in range(count)],
         "publish_time": [START + timedelta(minutes=30 * n) for n in range(count)],
     }
     return {topic: messages(count, **made, **columns)}
 
 
-def add(lake: Path, *commits: dict[str, pa.RecordBatch]) -> None:
+def add(lake, *commits):
     write_commits(LakeArchive(str(lake), "backup.messages"), *commits)
 
 
@@ -78,11 +76,11 @@ def plan(queries):
     return make
 
 
-def target_with(name: str, text: str, **attributes: str) -> PlanTarget:
+def target_with(name, text, **attributes):
     return PlanTarget("replay", "token", [SubscriptionInfo(name, "replay", text, 60)], attributes)
 
 
-def codes(plan: Plan) -> list[str]:
+def codes(plan):
     return [warning["code"] for warning in plan.warnings]
 
 
@@ -190,7 +188,7 @@ def test_messages_whose_own_attributes_the_replay_replaces_are_counted(plan, lak
     assert (added.messages_with_rewritten_attributes, codes(added)) == (8, ["attributes_rewritten"])
 
 
-def is_taken_by_pubsub(attributes: dict[str, str]) -> bool:
+def is_taken_by_pubsub(attributes):
     request = types.PublishRequest(topic="projects/p/topics/t", messages=[{"attributes": attributes}])
     try:
         parse_publish(types.PublishRequest.serialize(request))

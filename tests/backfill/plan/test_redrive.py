@@ -33,28 +33,19 @@ STAGED = pa.schema([*NAMES, LETTERS.field("ingest_time"), LETTERS.field("ingest_
 NOBODY: Any = SimpleNamespace(topic_path=lambda topic: f"projects/shop/topics/{topic}")
 
 
-def write(lake: Path, table: str, schema: pa.Schema, rows: list[dict[str, Any]]) -> None:
+def write(lake, table, schema, rows):
     dated = [{**row, "ingest_date": row["ingest_time"].date()} for row in rows]
     found = pa.Table.from_pylist(dated, schema)
     write_deltalake(str(lake.joinpath(*table.split("."))), found, partition_by=["ingest_date"], mode="append")
 
 
-def fail(
-    lake: Path,
-    message_id: str,
-    code: str,
-    hours: int,
-    *,
-    topic: str = "orders",
-    source: str = "orders",
-    says: str | None = None,
-) -> None:
+def fail(lake, message_id, code, hours, *, topic="orders", source="orders", says=None):
     row = {"data": b"x", "message_id": message_id, "publish_time": DAY, "topic": topic, "ordering_key": ""}
     row |= {"source": source, "error_code": code, "error_message": says or f"{code} at {hours}"}
     write(lake, "backup.dead_letters", LETTERS, [{**row, "ingest_time": DAY + timedelta(hours=hours)}])
 
 
-def land(lake: Path, *message_ids: str, topic: str = "orders") -> None:
+def land(lake, *message_ids, topic="orders"):
     at = DAY + timedelta(hours=50)
     rows = [{"_topic": topic, "_message_id": message_id, "ingest_time": at} for message_id in message_ids]
     write(lake, "staging.orders", STAGED, rows)
@@ -63,7 +54,7 @@ def land(lake: Path, *message_ids: str, topic: str = "orders") -> None:
 class Desk:
     """A lake's dead letters as an operator sees them."""
 
-    def __init__(self, folder: Path, tables: str = "staging.orders") -> None:
+    def __init__(self, folder, tables="staging.orders"):
         self.folder = folder
         given = {"REFEED_HOME": str(folder), "REFEED_QUERY_TABLES": tables}
         settings = read_settings(given)
@@ -75,16 +66,16 @@ class Desk:
         table, readable = self.settings.dead_letter_table, self.settings.query_tables
         self.counter = LetterCounter(table, self.planner.answer, readable, places.get)
 
-    def counts(self) -> dict[tuple[str, str, str], tuple[int, int | None]]:
+    def counts(self):
         return {(one.source, one.topic, one.code): (one.messages, one.repaired) for one in self.counter.count(DAY)}
 
-    def request(self, code: str, **lists: list[str]) -> dict[str, Any]:
+    def request(self, code, **lists):
         (found,) = [one for one in self.counter.count(DAY) if (one.source, one.code) == ("orders", code)]
         for name, values in lists.items():
             found.request["parameters"][name]["value"] = values
         return found.request
 
-    def selected(self, request: dict[str, Any], name: str) -> set[str]:
+    def selected(self, request, name):
         wanted = BackfillRequest(**request)
         source = self.planner.source(wanted, self.planner.validate(wanted), None)
         specification = render_specification("bf_1", wanted, source, self.settings, NOBODY)

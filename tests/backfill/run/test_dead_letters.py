@@ -1,5 +1,4 @@
 import json
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,7 +14,7 @@ from backfill.run.dead_letters import (
     slices_with_letters,
 )
 from backfill.run.folder import BackfillFolder
-from backfill.run.selection import Selection, read_slice, write_selection
+from backfill.run.selection import read_slice, write_selection
 
 
 @pytest.fixture
@@ -32,16 +31,14 @@ def selection(folder, rows, monkeypatch):
     return write_selection([batch], folder.selection)
 
 
-def fail(
-    folder: BackfillFolder, selection: Selection, *numbers: int, epoch: int = 1, reason: str = "code: why"
-) -> None:
+def fail(folder, selection, *numbers, epoch=1, reason="code: why"):
     for number in numbers:
         part = selection.slices[number // 10]
         batch = read_slice(folder.selection, part)
         DeadLetterWriter(folder, epoch, part).write(batch, [(number % 10, reason)])
 
 
-def listed(folder: BackfillFolder, **page: Any) -> list[int]:
+def listed(folder, **page):
     return [letter.row for letter in list_dead_letters(folder, **{"limit": 100, **page}).letters]
 
 

@@ -1,6 +1,3 @@
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pytest
 
@@ -10,7 +7,7 @@ from backfill.run.selection import SELECTION_SCHEMA, read_selection, read_slice,
 from model.errors import CheckpointCorruptError, QueryError, SelectionTooLargeError, StorageFullError
 
 
-def rows_of(folder: Path) -> list[dict[str, Any]]:
+def rows_of(folder):
     selection = read_selection(folder)
     return [row for part in selection.slices for row in read_slice(folder, part).to_pylist()]
 

@@ -1,5 +1,4 @@
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -8,23 +7,21 @@ from backfill.steer.kind import BACKFILL
 from cli.backfill_view import next_command
 from cli.status import _DOES, _command_of
 from jobs import inbox_items as jobs_inbox
-from jobs.inbox_items import InboxItem
-from jobs.store import JobStore
 from model.fault import FaultRecord
 from model.job import JobState, new_job_id
 
 
-def ended(store: JobStore, state: JobState) -> str:
+def ended(store, state):
     job_id = store.insert(new_job_id("bf"), "backfill", {"topic": "orders"}, actor="ann", state=JobState.PAUSED).id
     store.move(job_id, state, actor="ann")
     return job_id
 
 
-def items(store: JobStore, home: Path) -> list[InboxItem]:
+def items(store, home):
     return inbox_items.list_inbox(store, BACKFILL.open_folders(home).of)
 
 
-def test_what_did_not_land_whole_waits_and_what_landed_does_not(store: JobStore, tmp_path: Path) -> None:
+def test_what_did_not_land_whole_waits_and_what_landed_does_not(store, tmp_path):
     for state, missing in (("incomplete", 3), ("complete", 0), ("unknown", None)):
         job_id = ended(store, JobState.SUCCEEDED)
         verification = {"state": state, "missing": missing}
@@ -35,7 +32,7 @@ def test_what_did_not_land_whole_waits_and_what_landed_does_not(store: JobStore,
     assert _DOES[item.kind, item.resource].format(id=item.id).startswith("refeed missing bf_")
 
 
-def test_a_failure_waits_for_seven_days(store: JobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_waits_for_seven_days(store, tmp_path, monkeypatch):
     job_id = ended(store, JobState.FAILED)
     (item,) = items(store, tmp_path)
     assert (item.kind, item.id, item.since) == ("failure", job_id, store.get(job_id).finished_at)
@@ -64,6 +61,6 @@ def test_a_failure_names_the_command_that_its_own_page_names(store, tmp_path, co
 
 
 @pytest.mark.parametrize("kind", ["canary", "paused"])
-def test_what_is_paused_names_a_resume(kind: str) -> None:
+def test_what_is_paused_names_a_resume(kind):
     item = {"kind": kind, "resource": "backfill", "id": "bf_1", "state": "PAUSED", "code": None}
     assert _command_of(item) == "refeed resume bf_1"

@@ -1,8 +1,5 @@
 """Several hands on one job at the same moment: the last word counts, and none is lost."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from backfill.steer.steering import Steering
@@ -33,12 +30,12 @@ def running(store):
     return store.move(job.id, JobState.RUNNING, actor="refeed", driver=Process(1, 1, "elsewhere"))
 
 
-def interfere(monkeypatch: pytest.MonkeyPatch, folder: JobFolder, act: Callable[[], Any]) -> None:
+def interfere(monkeypatch, folder, act):
     """Let somebody else act right before the first control is written."""
     write = folder.write_control
     acts = iter([act])
 
-    def write_late(control: Control) -> bool:
+    def write_late(control):
         next(acts, lambda: None)()
         return write(control)
 

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +14,11 @@ from jobs.store import Job
 from model.errors import AlreadyMergedError, StagingUnknownError
 from model.job import JobState
 from tests.backfill.conftest import MemoryStaging
-from warehouse.staging import Staging
 
 JOB_ID = "bf_00000000000000000000000000"
 
 
-def job(state: JobState = JobState.SUCCEEDED) -> Job:
+def job(state=JobState.SUCCEEDED):
     unknown = dict.fromkeys(("started_at", "finished_at", "error", "driver"))
     asked = {
         "kind": "backfill",
@@ -49,15 +47,15 @@ def folder(tmp_path, rows):
     return folder
 
 
-def staged(*rows: Any, merged: int = 0) -> MemoryStaging:
+def staged(*rows, merged=0):
     return MemoryStaging({JOB_ID: np.concatenate(rows)}, merged)
 
 
-def verifier(folder: BackfillFolder, staging: Staging | None) -> Verifier:
+def verifier(folder, staging):
     return Verifier(lambda _id: folder, lambda topic: staging if topic == "replay" else None)
 
 
-def publish_all(folder: BackfillFolder) -> None:
+def publish_all(folder):
     CheckpointFolder(folder.progress).write(SliceCheckpoint(0, 2, offset=1, published=25_000, done=True))
 
 

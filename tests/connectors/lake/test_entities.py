@@ -1,9 +1,7 @@
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,7 +27,7 @@ def table(tmp_path):
     return found
 
 
-def add(table: EntityTable, rows: Sequence[dict[str, Any]]) -> None:
+def add(table, rows):
     schema = arrow_schema(NARROW)
     files = [
         file
@@ -41,7 +39,7 @@ def add(table: EntityTable, rows: Sequence[dict[str, Any]]) -> None:
     table.replace(table.snapshot(), [], files, watermark_us=7, index_number=0, taken_number=3)
 
 
-def rows(table: EntityTable) -> dict[date | None, list[dict[str, Any]]]:
+def rows(table):
     return {file.partition: pq.ParquetFile(file.path).read().to_pylist() for file in table.snapshot().files}
 
 

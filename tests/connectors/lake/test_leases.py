@@ -3,12 +3,10 @@
 import json
 import os
 import time
-from pathlib import Path
 
 import pytest
 
 from connectors.lake.archive import LakeArchive
-from connectors.lake.leases import LakeLeases
 from model.errors import LeaseHeldError, StorageFullError
 from streams.lease import hold_lease, refuse_held
 from tests.worlds.full_disk import full
@@ -23,21 +21,21 @@ def archive(tmp_path):
     return found
 
 
-def leases(archive) -> LakeLeases:
+def leases(archive):
     return archive.another().leases()
 
 
-def holder(archive) -> str:
+def holder(archive):
     content = leases(archive).read_lease(LEASE)
     assert content is not None
     return json.loads(content)["stream"]
 
 
-def files(tmp_path) -> list[str]:
+def files(tmp_path):
     return sorted(path.name for path in (tmp_path / "lake/backup/_leases").iterdir())
 
 
-def old_file(tmp_path, epoch: int, expires_at: float) -> Path:
+def old_file(tmp_path, epoch, expires_at):
     """Write a lease as Refeed did when a lease was one file for all epochs."""
     path = tmp_path / "lake/backup/_leases/messages.backup-p.json"
     path.parent.mkdir(exist_ok=True)

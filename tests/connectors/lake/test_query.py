@@ -2,22 +2,20 @@
 
 from dataclasses import replace
 from datetime import UTC, date, datetime
-from pathlib import Path
 
 import pytest
 
 from connectors.lake.archive import LakeArchive
-from connectors.lake.query import ArchiveSnapshot, QueryLimits, open_query
+from connectors.lake.query import ArchiveSnapshot, open_query
 from connectors.lake.query_process import QueryProcesses, Statement
 from model.errors import QueryError, QueryStoppedError, QueryTooLargeError
-from model.table import Partitioning
 from tests.archive import messages, write_commits
 from tests.connectors.conftest import run_query
 
 EMPTY = ArchiveSnapshot([], "day")
 
 
-def archive_of(root: Path, partitioning: Partitioning, sizes: list[int]) -> ArchiveSnapshot:
+def archive_of(root, partitioning, sizes):
     at = datetime(2024, 3, 1, 23, 59, 59, 123456, UTC)
     commits = [
         {"orders": messages(count, message_id=[f"{number}-{n}" for n in range(count)], publish_time=[at] * count)}
@@ -43,14 +41,14 @@ def test_the_view_has_the_archive_and_its_pseudo_columns(tmp_path, limits, parti
 
 
 @pytest.mark.parametrize("name", ["100%", "a#b", "[x]", "x*", "trailing ", "a:b", "it's", "ä{c}"])
-def test_a_folder_with_an_odd_name_can_have_a_lake(tmp_path: Path, limits: QueryLimits, name: str) -> None:
+def test_a_folder_with_an_odd_name_can_have_a_lake(tmp_path, limits, name):
     snapshot = archive_of(tmp_path / name, "day", [2, 1])
     count = run_query(snapshot, "SELECT count(*) AS n FROM refeed_archive", {}, limits)
     assert count["n"].to_pylist() == [3]
     assert all(path.startswith(f"{tmp_path / name}/lake/") for path in snapshot.paths)
 
 
-def test_parameters_are_values_and_never_text_of_the_query(tmp_path: Path, limits: QueryLimits) -> None:
+def test_parameters_are_values_and_never_text_of_the_query(tmp_path, limits):
     snapshot = archive_of(tmp_path, "day", [3])
     sql = "SELECT count(*) AS n FROM refeed_archive WHERE message_id = $id AND _PARTITIONDATE >= $day"
     for given, expected in (("1-1", 1), ("1-1' OR 'a' = 'a", 0)):
@@ -77,7 +75,7 @@ def test_parameters_are_values_and_never_text_of_the_query(tmp_path: Path, limit
         "SELECT getenv('HOME')",
     ],
 )
-def test_nothing_but_the_snapshot_can_be_reached(tmp_path: Path, limits: QueryLimits, sql: str) -> None:
+def test_nothing_but_the_snapshot_can_be_reached(tmp_path, limits, sql):
     (tmp_path / "secret").write_text("secret")
 
     with pytest.raises(QueryError):
@@ -111,7 +109,7 @@ def test_a_query_that_can_not_end_well_says_why_here_and_from_a_process_of_its_o
     is_stopped = more.pop("stop", False)
     limits = replace(limits, **more)
 
-    def stop() -> bool:
+    def stop():
         return is_stopped
 
     with pytest.raises(error, match=says), open_query(EMPTY, sql, {}, limits, should_stop=stop) as batches:

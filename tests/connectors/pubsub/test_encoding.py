@@ -1,8 +1,5 @@
 """Encoded messages, compared with what Google's own classes read from them."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import pyarrow as pa
 import pytest
 from google.pubsub_v1.types import pubsub as messages_pb
@@ -10,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.pubsub.encoding import ATTRIBUTES_TYPE, MESSAGE_SCHEMA, encode_attributes, encode_messages
-from connectors.pubsub.requests import EncodedRequest, RequestCutter
+from connectors.pubsub.requests import RequestCutter
 from model.message import MAX_PUBLISH_REQUEST_BYTES
 
 TOPIC = "projects/shop/topics/orders"
@@ -20,10 +17,9 @@ payloads = st.one_of(st.binary(max_size=300), st.sampled_from([b"y" * n for n in
 message_rows = st.tuples(
     payloads, st.one_of(st.none(), st.dictionaries(texts, texts, max_size=5)), texts, st.one_of(st.none(), texts)
 )
-Row = tuple[bytes, dict[str, str] | None, str, str | None]
 
 
-def batch_of(rows: list[Row]) -> pa.RecordBatch:
+def batch_of(rows):
     attributes = [None if own is None else list(own.items()) for _, own, _, _ in rows]
     return pa.RecordBatch.from_arrays(
         [
@@ -36,7 +32,7 @@ def batch_of(rows: list[Row]) -> pa.RecordBatch:
     )
 
 
-def decode(bodies: list[bytes]) -> list[Any]:
+def decode(bodies):
     request = messages_pb.PublishRequest.pb().FromString(b"".join(bodies))
     return list(request.messages)
 
@@ -47,7 +43,7 @@ def decode(bodies: list[bytes]) -> list[Any]:
     st.integers(0, 11),
     st.dictionaries(st.sampled_from(["added", "more"]), texts),
 )
-def test_google_s_own_classes_read_what_went_in(rows: list[Row], skipped: int, added: dict[str, str]) -> None:
+def test_google_s_own_classes_read_what_went_in(rows, skipped, added):
     skipped = min(skipped, len(rows) - 1)
 
     encoded = encode_messages(batch_of(rows).slice(skipped), encode_attributes(added.items()))
@@ -59,16 +55,16 @@ def test_google_s_own_classes_read_what_went_in(rows: list[Row], skipped: int, a
         assert dict(message.attributes) == (own or {}) | ({} if tag is None else {"a tag": tag}) | added
 
 
-def test_payloads_of_very_different_sizes_stand_beside_each_other() -> None:
+def test_payloads_of_very_different_sizes_stand_beside_each_other():
     sizes = [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152]
-    rows: list[Row] = [(bytes([n]) * size, {}, "", None) for n, size in enumerate(sizes)]
+    rows = [(bytes([n]) * size, {}, "", None) for n, size in enumerate(sizes)]
 
     read = decode(encode_messages(batch_of(rows)).to_pylist())
 
     assert [message.data for message in read] == [data for data, _, _, _ in rows]
 
 
-def encode_requests(batch: pa.RecordBatch, topic_path: str) -> Iterator[EncodedRequest]:
+def encode_requests(batch, topic_path):
     cutter = RequestCutter(batch, topic_path)
     start = 0
     while start < batch.num_rows:
@@ -77,12 +73,12 @@ def encode_requests(batch: pa.RecordBatch, topic_path: str) -> Iterator[EncodedR
         start += request.rows
 
 
-def test_an_empty_batch_has_no_requests() -> None:
+def test_an_empty_batch_has_no_requests():
     assert list(encode_requests(batch_of([]), TOPIC)) == []
 
 
 @pytest.mark.parametrize("attribute_bytes", [0, 1024])
-def test_a_request_is_as_full_as_ten_megabytes_allow_and_never_larger(attribute_bytes: int) -> None:
+def test_a_request_is_as_full_as_ten_megabytes_allow_and_never_larger(attribute_bytes):
     own = {f"key{n}": "v" * attribute_bytes for n in range(99 if attribute_bytes else 0)}
     batch = batch_of([(b"z" * 29_990, own, "", None)] * 1_200)
 

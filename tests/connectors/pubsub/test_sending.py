@@ -1,8 +1,6 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import grpc
 import pytest
@@ -18,19 +16,19 @@ from model.errors import MessageRefusedError, PubSubUnavailableError, TopicNotFo
 from model.message import MAX_PUBLISH_REQUEST_BYTES
 
 
-def run(work: Callable[[Sender], Coroutine[Any, Any, Any]], pubsub: PubSub, topic: str, **options: Any) -> Any:
-    async def go() -> Any:
+def run(work, pubsub, topic, **options):
+    async def go():
         options.setdefault("give_up_seconds", 5.0)
         return await work(Sender(pubsub.channel, pubsub.topic_path(topic), **options))
 
     return asyncio.run(go())
 
 
-def message(number: int, size: int = 0) -> bytes:
+def message(number, size=0):
     return encode_message(b"%d" % number + b"x" * size, encode_attributes([("n", str(number))]))
 
 
-def bad() -> bytes:
+def bad():
     return encode_message(b"", encode_attributes([("goog", "Pub/Sub refuses this name")]))
 
 
@@ -61,7 +59,7 @@ def pull(server, pubsub, topic):
     return take
 
 
-async def outcomes(sender: Sender, *messages: bytes) -> list[BaseException | None]:
+async def outcomes(sender, *messages):
     return await asyncio.gather(*map(sender.send, messages), return_exceptions=True)
 
 

@@ -1,7 +1,5 @@
 """A subscription over files of its own, with a clock that a test turns by hand."""
 
-from pathlib import Path
-
 import pytest
 from google.pubsub_v1 import types
 
@@ -19,7 +17,7 @@ DAY = 86_400.0
 class Bench:
     """A subscription with a clock that a test turns by hand."""
 
-    def __init__(self, folder: Path, *, ordered: bool = False, text: str = "", deadline: int = 10) -> None:
+    def __init__(self, folder, *, ordered=False, text="", deadline=10):
         self.now = 1000.0
         self.folder = folder
         self.options = {"ordered": ordered, "text": text, "deadline": deadline}
@@ -27,7 +25,7 @@ class Bench:
         self.opened: list[AckLog] = []
         self.open()
 
-    def open(self) -> None:
+    def open(self):
         """Begin anew on the same files, as after a kill: what was open before is closed by :meth:`close` only."""
         self.acks = AckLog(self.folder / "acks", 0)
         self.opened.append(self.acks)
@@ -41,11 +39,11 @@ class Bench:
             clock=lambda: self.now,
         )
 
-    def close(self) -> None:
+    def close(self):
         while self.opened:
             self.opened.pop().close()
 
-    def publish(self, *texts: str, key: str = "", **attributes: str) -> None:
+    def publish(self, *texts, key="", **attributes):
         self.log.append(
             [
                 PubsubMessage(data=t.encode(), ordering_key=key, attributes=attributes).SerializeToString()
@@ -53,15 +51,15 @@ class Bench:
             ]
         )
 
-    def pull(self, count: int = 100, max_bytes: int = 1_000_000, **options: int) -> dict[str, str]:
+    def pull(self, count=100, max_bytes=1_000_000, **options):
         """Return the ack id of each delivered text."""
         raw = self.subscription.take(count, max_bytes, **options)
         return {m.message.data.decode(): m.ack_id for m in PullResponse.FromString(raw).received_messages}
 
-    def ack(self, *ack_ids: str) -> None:
+    def ack(self, *ack_ids):
         self.subscription.acknowledge(parse_ack_ids(ack_ids))
 
-    def extend(self, seconds: int, *ack_ids: str) -> None:
+    def extend(self, seconds, *ack_ids):
         self.subscription.modify_ack_deadline(parse_ack_ids(ack_ids), seconds)
 
 

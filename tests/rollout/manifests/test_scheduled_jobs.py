@@ -1,8 +1,6 @@
 """Rollouts that a schedule begins: one a slot, whatever dies, and a run that follows its rollout to the end."""
 
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +12,7 @@ from model.errors import (
     RolloutRefusedError,
     StreamNotFoundError,
 )
-from model.manifest_record import RunState, ScheduleRun
+from model.manifest_record import RunState
 from model.principal import ROLLOUTS_APPLY, RUN, SCHEDULES_APPLY, Principal
 from model.rollout_record import RolloutSide
 from model.stream_record import Wanted
@@ -42,27 +40,27 @@ PAUSED = TEXT + "on_failure: pause\n"
 class Slots(Yard):
     """A running stream, and the schedulers of two replicas."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         super().__init__(path)
-        others: Any = dict.fromkeys(("backfills", "merges", "snapshots", "templates", "compactions"))
+        others = dict.fromkeys(("backfills", "merges", "snapshots", "templates", "compactions"))
         jobs = ScheduledJobs(self.store, rollouts=self.rollouts, **others)
         self.schedulers = [Scheduler(self.store, jobs, steady=self.now.timestamp) for _ in range(2)]
 
-    def schedule(self, text: str = TEXT, principal: Principal = ANN) -> None:
+    def schedule(self, text=TEXT, principal=ANN):
         self.manifests.apply("faster", text.encode(), principal=principal)
 
-    def be_due(self, days: float = 0.0) -> ScheduleRun:
+    def be_due(self, days=0.0):
         """Let the clock come to a slot, this day's or a later one's, and return its run."""
         self.now = self.now.replace(hour=13, minute=0, second=0) + timedelta(days=days)
         return self.look()
 
-    def look(self) -> ScheduleRun:
+    def look(self):
         """Let both replicas look at the schedules, and return the newest run."""
         for scheduler in self.schedulers:
             scheduler.tick()
         return self.store.list_runs("faster", limit=1)[0]
 
-    def end(self, *states: UpdateState) -> ScheduleRun:
+    def end(self, *states):
         """Let the rollout go through some states to its end, as its agent would."""
         fault = None if states[-1] is UpdateState.STABLE else UpdateFault("update_failed", "Slow.")
         self.advance(*states[:-1])
@@ -77,7 +75,7 @@ def slots(tmp_path):
     made.store.close()
 
 
-def ids(slots: Slots) -> list[str]:
+def ids(slots):
     return [each.id for each in slots.store.list_updates()]
 
 

@@ -1,7 +1,5 @@
 """Templates: manifests that are read strictly, parameters that are typed, and every fault at once."""
 
-from typing import Any
-
 import pytest
 
 from backfill.plan.request import BackfillRequest
@@ -36,17 +34,17 @@ launch:
 """
 
 
-def read(text: str) -> TemplateManifest:
+def read(text):
     spec = parse_manifest(text.encode()).spec
     assert isinstance(spec, TemplateManifest)
     return spec
 
 
-def replay() -> TemplateManifest:
+def replay():
     return read(REPLAY)
 
 
-def faults(text: str, name: str = "replay") -> dict[str, str]:
+def faults(text, name="replay"):
     with pytest.raises(ManifestInvalidError) as raised:
         parse_manifest(text.encode(), name)
     errors = raised.value.details["errors"]
@@ -54,13 +52,13 @@ def faults(text: str, name: str = "replay") -> dict[str, str]:
     return {error["pointer"]: error["message"] for error in errors}
 
 
-def wrong_parameters(given: dict[str, Any]) -> dict[str, tuple[str, str]]:
+def wrong_parameters(given):
     with pytest.raises(RequestInvalidError) as raised:
         replay().render(given)
     return {error["pointer"]: (error["code"], error["message"]) for error in raised.value.details["errors"]}
 
 
-def test_parameters_go_where_their_placeholders_are_with_their_types() -> None:
+def test_parameters_go_where_their_placeholders_are_with_their_types():
     request = parse_request("backfill", replay().render({"day": "2026-01-02", "rate": 7, "paused": True}))
     assert isinstance(request, BackfillRequest)
     assert request.topic == "orders"
@@ -73,14 +71,14 @@ def test_parameters_go_where_their_placeholders_are_with_their_types() -> None:
     assert "max_rows" not in replay().render({"day": "2026-01-02"})
 
 
-def test_a_value_is_never_read_as_a_placeholder_or_as_sql() -> None:
+def test_a_value_is_never_read_as_a_placeholder_or_as_sql():
     rendered = replay().render({"day": "2026-01-02", "topic": "${day}' OR TRUE --"})
     assert rendered["topic"] == "${day}' OR TRUE --"
     assert rendered["query"] == replay().launch.request["query"]
     assert rendered["description"].startswith("${day}' OR TRUE -- of 2026-01-02")
 
 
-def test_every_wrong_parameter_is_named_at_once_with_the_name_that_was_meant() -> None:
+def test_every_wrong_parameter_is_named_at_once_with_the_name_that_was_meant():
     assert wrong_parameters({"topik": "orders", "rate": "fast", "paused": "yes"}) == {
         "/parameters/topik": (
             "parameter_unknown",
@@ -102,11 +100,11 @@ def test_every_wrong_parameter_is_named_at_once_with_the_name_that_was_meant() -
         ({"day": None}, "/parameters/day"),
     ],
 )
-def test_a_value_of_another_type_is_wrong(given: dict[str, Any], pointer: str) -> None:
+def test_a_value_of_another_type_is_wrong(given, pointer):
     assert list(wrong_parameters(given)) == [pointer]
 
 
-def test_what_the_parameters_make_of_a_request_is_read_as_strictly_as_the_api_reads_it() -> None:
+def test_what_the_parameters_make_of_a_request_is_read_as_strictly_as_the_api_reads_it():
     with pytest.raises(RequestInvalidError) as raised:
         parse_request("backfill", {"topic": 5, "from": 5, "max_rows": "many"})
     assert {error["pointer"] for error in raised.value.details["errors"]} == {
@@ -135,7 +133,7 @@ launch:
 """
 
 
-def test_a_range_has_placeholders_wherever_no_value_is_read_as_sql() -> None:
+def test_a_range_has_placeholders_wherever_no_value_is_read_as_sql():
     evil = "x' OR ''='"
     text = RANGE.replace("1h", "2026-01-01T00:00:00Z")
     template = read(text.replace("WHERE", "topic IS NOT NULL"))
@@ -161,7 +159,7 @@ launch:
 """
 
 
-def test_a_stream_is_launched_with_the_template_s_kind_and_release() -> None:
+def test_a_stream_is_launched_with_the_template_s_kind_and_release():
     template = read(STREAM)
     assert parse_request("pipeline", template.render({"group": "shop", "seconds": 2})) == StreamLaunch(
         "pipeline-shop", "pipeline", {"group": "shop", "batch_seconds": 2}, "0.2.0"
@@ -172,7 +170,7 @@ def test_a_stream_is_launched_with_the_template_s_kind_and_release() -> None:
     assert parse_request("pipeline", installed.render({"group": "shop"})).release is None
 
 
-def test_a_stream_s_kind_and_release_are_the_template_s_and_a_job_has_no_release() -> None:
+def test_a_stream_s_kind_and_release_are_the_template_s_and_a_job_has_no_release():
     twice = faults(
         STREAM.replace("    name: p", "    kind: pipeline\n    release: '3'\n    name: p"), "topic-group"
     )
@@ -180,7 +178,7 @@ def test_a_stream_s_kind_and_release_are_the_template_s_and_a_job_has_no_release
     assert "/launch/release" in faults(f"{MERGE} {{kind: merge, release: 0.2.0}}\n")
 
 
-def test_every_fault_of_a_template_is_named_at_once() -> None:
+def test_every_fault_of_a_template_is_named_at_once():
     found = faults(
         """
 kind: Template
@@ -227,30 +225,30 @@ launch:
 MERGE = "kind: Template\nname: replay\nlaunch:"
 
 
-def test_a_fault_has_the_line_and_the_column_where_it_stands() -> None:
+def test_a_fault_has_the_line_and_the_column_where_it_stands():
     with pytest.raises(ManifestInvalidError) as raised:
         parse_manifest(f"{MERGE}\n  kind: merge\n  request:\n    sauce: orders\n    date: ${{day}}\n".encode())
     places = [(error["pointer"], error["line"], error["column"]) for error in raised.value.details["errors"]]
     assert places == [("/launch/request/sauce", 6, 5), ("/launch/request/date", 7, 5)]
 
 
-def test_a_field_that_the_kind_does_not_have_is_a_fault_before_it_is_launched() -> None:
+def test_a_field_that_the_kind_does_not_have_is_a_fault_before_it_is_launched():
     found = faults(f"{MERGE} {{kind: merge, request: {{sauce: orders}}}}\n")
     assert found == {"/launch/request/sauce": "There is no field sauce. Did you mean source or since?"}
 
 
-def test_a_placeholder_in_a_name_is_refused() -> None:
+def test_a_placeholder_in_a_name_is_refused():
     text = f"{MERGE} {{kind: backfill, request: {{parameters: {{'${{d}}': {{type: DATE, value: '${{d}}'}}}}}}}}\n"
     found = faults(f"{text}parameters: {{d: {{type: DATE, required: true}}}}\n")
     assert found == {"/launch/request/parameters/${d}": "A name has no ${...}. A placeholder is a value."}
 
 
-def test_a_parameter_within_a_text_always_has_a_value() -> None:
+def test_a_parameter_within_a_text_always_has_a_value():
     text = f"{MERGE} {{kind: merge, request: {{source: 'a-${{s}}'}}}}\nparameters: {{s: {{}}}}\n"
     assert "must be required or have a default" in faults(text)["/launch/request/source"]
 
 
-def test_what_yaml_takes_for_a_date_is_the_text_that_stands_there() -> None:
+def test_what_yaml_takes_for_a_date_is_the_text_that_stands_there():
     text = (
         f"{MERGE} {{kind: merge, request: {{since: '${{d}}'}}}}\n"
         "parameters: {d: {type: DATE, default: 2026-01-02}}\n"

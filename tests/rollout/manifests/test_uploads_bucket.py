@@ -1,7 +1,5 @@
 """Manifests in a bucket, whose notifications come twice, late, in any order or never."""
 
-from pathlib import Path
-
 import pytest
 
 from connectors.pubsub.client import PubSub
@@ -12,7 +10,7 @@ from model.errors import StoreUnavailableError
 from rollout.manifests.uploads import LOOK_SECONDS, RETRY_SECONDS
 from tests.rollout.manifests.upload_yard import ANN, SNAPSHOT, Yard
 from tests.standin.gcs_notifications import publish_unkindly
-from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs
+from tests.standin.gcs_server import pointing_at, running_gcs
 from tests.waiting import wait_until
 from tests.worlds.bucket import Fault
 from tests.worlds.folders import bucket_folder
@@ -24,30 +22,30 @@ LOCATION = "gs://ours/manifests"
 class BucketYard(Yard):
     """A bucket that two replicas watch, and what publishes its notifications."""
 
-    def __init__(self, tmp_path: Path, gcs: GcsServer, pubsub: PubSub, subscription: str) -> None:
+    def __init__(self, tmp_path, gcs, pubsub, subscription):
         self.gcs = gcs
         self.pubsub = pubsub
         path = pubsub.subscription_path(subscription)
         first, second = (ObjectEvents(pubsub.channel, path, LOCATION) for _ in range(2))
         super().__init__(tmp_path, open_files(LOCATION), (first, second))
 
-    def put(self, name: str, minute: int = 0) -> None:
+    def put(self, name, minute=0):
         self.gcs.put("ours", f"manifests/{name}.yaml", SNAPSHOT.format(name, minute).encode())
 
-    def remove(self, name: str) -> None:
+    def remove(self, name):
         self.gcs.remove("ours", f"manifests/{name}.yaml")
 
-    def publish(self, seed: int = 0) -> None:
+    def publish(self, seed=0):
         publish_unkindly(self.gcs, self.pubsub, TOPIC, seed=seed)
 
-    def hear(self, seconds: float = 3) -> None:
+    def hear(self, seconds=3):
         """Let both replicas hear what was published, and look."""
         for _ in range(5):
             for watcher in self.watchers:
                 watcher.hear()
         self.go(seconds)
 
-    def crons(self) -> dict[str, str]:
+    def crons(self):
         return {record.name: record.document["cron"].split()[0] for record in self.store.list_manifests()}
 
 
@@ -216,5 +214,5 @@ def test_a_bucket_of_amazon_s_is_listed_every_ten_seconds_and_no_failure_removes
         yard.store.close()
 
 
-def _be_away(*_: object, **__: object) -> None:
+def _be_away(*_, **__):
     raise StoreUnavailableError("The job store does not answer.")

@@ -1,19 +1,17 @@
 """What only BigQuery's merge does: jobs that are taken up, capped and labelled, transactions, the write buffer."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
-from connectors.bigquery.tables.entity_table import BigQueryEntityTable, MergeState
+from connectors.bigquery.tables.entity_table import BigQueryEntityTable
 from model.entity import EntityRules
 from model.errors import AuditFailedError, MergeOvertakenError, QueryTooLargeError
-from model.schema import Field, RowSchema
+from model.schema import RowSchema
 from tests.reporting.shops import RULES, SCHEMA, START, BigQueryShop, order, repaired
-from tests.standin.fixture import PROJECT, StandIn
+from tests.standin.fixture import PROJECT
 from tests.waiting import wait_until
 from tests.worlds.tables import at_failpoint, dataset_name
 from warehouse.bigquery import changes
@@ -27,13 +25,13 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def shop(shared_standin: StandIn) -> Iterator[BigQueryShop]:
+def shop(shared_standin):
     shop = BigQueryShop(dataset=dataset_name(), standin=shared_standin)
     yield shop
     shop.warehouse.close()
 
 
-def merge_jobs(shop: BigQueryShop, step: str) -> list[Any]:
+def merge_jobs(shop, step):
     """The jobs of a step of this shop's merges, the newest first."""
     listed = [
         job
@@ -86,15 +84,15 @@ TAG = "projects/shop/locations/us/taxonomies/1/policyTags/2"
 def test_what_a_merge_has_on_the_way_carries_the_policy_tags_of_its_columns(shared_standin, monkeypatch):
     tagged = {"shop", "note", "sku"}
 
-    def tag(field: Field) -> Field:
+    def tag(field):
         tags = (TAG,) if field.name in tagged else ()
         return replace(field, policy_tags=tags, fields=tuple(map(tag, field.fields)))
 
     schema = RowSchema(tuple(map(tag, SCHEMA.fields)), "orders")
     shop = BigQueryShop(dataset=dataset_name(), standin=shared_standin, schema=schema)
-    seen: dict[str, tuple[set[str], int]] = {}
+    seen = {}
 
-    def look() -> None:
+    def look():
         for table in shop.client.list_tables(shop.dataset):
             if table.table_id.startswith("refeed_merge_"):
                 found = shop.client.get_table(table.reference)
@@ -111,7 +109,7 @@ def test_what_a_merge_has_on_the_way_carries_the_policy_tags_of_its_columns(shar
     shop.warehouse.close()
 
 
-def tagged_columns(fields: Any, prefix: str = "") -> Iterator[str]:
+def tagged_columns(fields, prefix=""):
     for field in fields:
         if field.policy_tags and field.policy_tags.names:
             assert tuple(field.policy_tags.names) == (TAG,)
@@ -132,7 +130,7 @@ def test_a_merge_takes_what_staging_had_at_one_moment_of_bigquerys_clock(shop, m
     shop.stage([order(1)], START)
     read = BigQueryEntityTable.read_state
 
-    def late(table: BigQueryEntityTable) -> MergeState:
+    def late(table):
         state = read(table)
         if state.until is None:
             shop.stage([order(2)], START)
@@ -157,7 +155,7 @@ def test_what_came_in_long_before_the_last_merge_is_not_read_again_unless_it_is_
     assert shop.merge(START, since=START).changed == 2
 
 
-def test_every_query_is_capped_and_labelled_and_one_that_costs_more_changes_nothing(shop: BigQueryShop) -> None:
+def test_every_query_is_capped_and_labelled_and_one_that_costs_more_changes_nothing(shop):
     shop.stage([order(1)], START)
     shop.merger = BigQueryMerger(
         PROJECT,
@@ -179,7 +177,7 @@ def test_every_query_is_capped_and_labelled_and_one_that_costs_more_changes_noth
     assert shop.merge(START + 2 * HOUR).newer == 1
 
 
-def test_a_merge_reads_and_writes_the_partitions_of_its_changes_alone(shop: BigQueryShop) -> None:
+def test_a_merge_reads_and_writes_the_partitions_of_its_changes_alone(shop):
     shop.stage([order(n, day=1 + n % 20) for n in range(400)], START)
     shop.merge(START + 2 * DAY)
     shop.age()
@@ -196,7 +194,7 @@ def test_a_merge_reads_and_writes_the_partitions_of_its_changes_alone(shop: BigQ
     assert shop.reporting() == shop.oracle()
 
 
-def test_a_merge_that_does_not_add_up_says_so_and_leaves_reporting_as_it_was(shop: BigQueryShop) -> None:
+def test_a_merge_that_does_not_add_up_says_so_and_leaves_reporting_as_it_was(shop):
     shop.stage([order(1), order(2)], START)
     shop.merge(START + HOUR)
     # Somebody's hand: a key that is there twice.
@@ -221,7 +219,7 @@ def test_a_merge_that_does_not_add_up_says_so_and_leaves_reporting_as_it_was(sho
     assert shop.reporting() == shop.oracle()
 
 
-def test_a_transaction_that_bigquery_aborts_for_another_one_is_overtaken(shop: BigQueryShop) -> None:
+def test_a_transaction_that_bigquery_aborts_for_another_one_is_overtaken(shop):
     shop.stage([order(1)], START)
     assert shop.standin is not None
     message = "Transaction is aborted due to concurrent update against table orders.reporting."
@@ -234,7 +232,7 @@ def test_a_transaction_that_bigquery_aborts_for_another_one_is_overtaken(shop: B
 
 
 @pytest.mark.parametrize("field", ["changed_at", None])
-def test_reporting_is_partitioned_by_a_moment_too_or_not_at_all(shop: BigQueryShop, field: str | None) -> None:
+def test_reporting_is_partitioned_by_a_moment_too_or_not_at_all(shop, field):
     shop.rules = EntityRules(RULES.key, RULES.order, field, has_operation=True)
     shop.stage([order(1), order(2), order(2, minute=24 * 60)], START)
     report = shop.merge(START + 2 * DAY)
@@ -246,7 +244,7 @@ def test_reporting_is_partitioned_by_a_moment_too_or_not_at_all(shop: BigQuerySh
     assert (None if found is None else found.field) == field
 
 
-def test_rows_in_the_write_buffer_are_merged_and_seen(shop: BigQueryShop) -> None:
+def test_rows_in_the_write_buffer_are_merged_and_seen(shop):
     shop.stage([order(1)], START)
     shop.standin.hold_write_buffer(f"{PROJECT}.{shop.source.staging}")
     shop.stage([order(2)], START + 3 * DAY)

@@ -1,42 +1,37 @@
 """Volumes by the notes of attempts: an open attempt counts once it is committed, an abandoned one never."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
-from typing import Any
 
 import pytest
 
 from connectors.bigquery.writes import archive as archives
 from connectors.bigquery.writes import volumes
-from connectors.bigquery.writes.archive import BigQueryArchive
-from connectors.bigquery.writes.archive_writer import WrittenPart
 from connectors.bigquery.writes.stream_commit import WriteStreamCommitter, document_of
 from model.archive import Attempt
 from model.errors import CommitOutcomeUnknownError, WarehouseUnavailableError
-from model.volume import HourVolumes
 from model.window import Window
 from tests.worlds.tables import pulled
 
 BILLED = ("jobs.insert", "jobs.query")
 
 
-def write(archive: BigQueryArchive, topic: str, count: int) -> WrittenPart:
+def write(archive, topic, count):
     return archive.writer().write([(topic, "s", pulled(*[b"x"] * count))])
 
 
-def read(archive: BigQueryArchive) -> HourVolumes:
+def read(archive):
     now = datetime.now(UTC)
     return archive.volumes(Window(now - timedelta(days=2), now + timedelta(days=1)))
 
 
-def messages(archive: BigQueryArchive) -> dict[str, int]:
+def messages(archive):
     """Return the messages by topic, as somebody who looks for the first time sees them."""
     return summed(read(archive.another()))
 
 
-def summed(found: HourVolumes) -> dict[str, int]:
-    sums: dict[str, int] = {}
+def summed(found):
+    sums = {}
     for topics in found.by_hour.values():
         for topic, volume in topics.items():
             sums[topic] = sums.get(topic, 0) + volume.messages
@@ -75,7 +70,7 @@ def test_an_attempt_that_is_noted_counts_once_it_is_committed(archive, monkeypat
     assert summed(read(looker)) == messages(archive) == {"orders": 8} == {"orders": archive.count_rows()}
 
 
-def _never(*_: object, **__: object) -> bool:
+def _never(*_, **__):
     raise CommitOutcomeUnknownError("killed between note and commit")
 
 
@@ -119,7 +114,7 @@ def test_hours_that_an_earlier_refeed_noted_are_unknown(archive, monkeypatch):
     assert unknown.end - unknown.start in (timedelta(hours=1), timedelta(hours=2))
 
 
-def _document_without_volumes(parts: Sequence[WrittenPart]) -> dict[str, Any]:
+def _document_without_volumes(parts):
     tables = document_of(parts)
     for entry in tables.values():
         del entry["volumes"]
