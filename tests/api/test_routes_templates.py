@@ -55,8 +55,7 @@ def test_a_template_makes_the_job_that_it_describes_once_for_a_key(client):
     job = client.get(made.headers["location"]).json()
     assert (job["id"], job["topic"], job["state"]) == (made.json()["id"], "replay", "PAUSED")
     assert job["parameters"] == {"day": {"type": "DATE", "value": yesterday()}}
-    # At its former path too.
-    again = client.post("/templates/replay:launch", json=body, headers=key, follow_redirects=True)
+    again = client.post("/manifests/replay:launch", json=body, headers=key)
     assert again.json() == made.json()
     client.post(f"{made.headers['location']}:cancel")
 
