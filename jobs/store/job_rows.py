@@ -13,10 +13,19 @@ from jobs.store.rows import Records
 from jobs.store.tables import EVENTS, JOBS
 from model.errors import JobChangedError, JobNotFoundError, JobStateError, LeaseLostError
 from model.event import HistoryEventType
-from model.job import FINAL_STATES, JobState
+from model.job import ACTIVE_STATES, FINAL_STATES, JobState
 
 _ENDED: Final = sorted(state.value for state in FINAL_STATES)
+# Named one by one, so that the index by state is used: most jobs in a store have ended.
+IS_ACTIVE: Final = JOBS.c.state.in_(sorted(state.value for state in ACTIVE_STATES))
 JOB_RECORDS: Final = Records(JOBS, Job, "job", JobNotFoundError)
+
+
+def find_active(connection: Connection, *where: sa.ColumnElement[bool]) -> list[Job]:
+    """Return the jobs that have not ended and for which the conditions hold, oldest first."""
+    query = sa.select(JOBS).where(*where, IS_ACTIVE)
+    # Sorted here: asked to sort, SQLite would rather walk through every job there ever was.
+    return sorted(JOB_RECORDS.find_all(connection, query), key=lambda job: job.id)
 
 
 def append_move(

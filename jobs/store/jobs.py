@@ -9,7 +9,15 @@ from sqlalchemy.engine import Connection
 
 from jobs.store.database import Database
 from jobs.store.events import append_event, read_events
-from jobs.store.job_rows import JOB_RECORDS, append_move, check_owner, check_state, check_version, forget_ended
+from jobs.store.job_rows import (
+    JOB_RECORDS,
+    append_move,
+    check_owner,
+    check_state,
+    check_version,
+    find_active,
+    forget_ended,
+)
 from jobs.store.leases import count_busy
 from jobs.store.lists import behind, complete_order, matches, order_by
 from jobs.store.records import EVERY_JOB, Idempotency, Job, JobCount, JobFilter, SortOrder
@@ -23,12 +31,10 @@ from model.errors import (
 )
 from model.event import HistoryEvent, HistoryEventType, render_changes
 from model.fault import FaultRecord
-from model.job import ACTIVE_STATES, FIRST_STATES, JobState, validate_move
+from model.job import FIRST_STATES, JobState, validate_move
 from model.process import Driver
 
 _CREATE_SECONDS: Final = 120.0
-# Named one by one, so that the index by state is used: most jobs in a store have ended.
-_ACTIVE: Final = sorted(state.value for state in ACTIVE_STATES)
 # Those that people ask for by their kind; the others are parts of the history of a stream or a snapshot.
 # Asked for NULL, SQLite would rather walk through every job without a subject by their index than find a state.
 _HAS_NO_SUBJECT: Final = sa.func.coalesce(JOBS.c.subject, "") == ""
@@ -396,7 +402,4 @@ def _find_created(
 
 
 def _active(connection: Connection, kind: str | None) -> list[Job]:
-    of_kind = _HAS_NO_SUBJECT if kind is None else JOBS.c.kind == kind
-    query = sa.select(JOBS).where(of_kind, JOBS.c.state.in_(_ACTIVE))
-    # Sorted here: asked to sort, SQLite would rather walk through every job there ever was.
-    return sorted(JOB_RECORDS.find_all(connection, query), key=lambda job: job.id)
+    return find_active(connection, _HAS_NO_SUBJECT if kind is None else JOBS.c.kind == kind)

@@ -9,14 +9,21 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.sql.elements import ColumnElement
 
 from jobs.store.database import Database
-from jobs.store.job_rows import JOB_RECORDS, append_move, check_owner, check_state, check_version
+from jobs.store.job_rows import (
+    IS_ACTIVE,
+    JOB_RECORDS,
+    append_move,
+    check_owner,
+    check_state,
+    check_version,
+    find_active,
+)
 from jobs.store.records import Job
 from jobs.store.tables import JOBS
 from jobs.store.waits import has_passed
 from model.job import ACTIVE_STATES, JobState
 
 # Named one by one, so that the index by state is used: most jobs in a store have ended.
-_ACTIVE: Final = sorted(state.value for state in ACTIVE_STATES)
 _STARTED: Final = sorted(state.value for state in ACTIVE_STATES - {JobState.PENDING})
 # What takes one of the places of REFEED_MAX_RUNNING; a paused driver publishes nothing.
 _BUSY: Final = (JobState.RUNNING.value, JobState.CANCELLING.value)
@@ -79,27 +86,20 @@ class Leases:
 
     def held(self, kind: str, owner: str) -> list[Job]:
         """Return the active jobs that ``owner`` holds, oldest first."""
-        query = sa.select(JOBS).where(JOBS.c.kind == kind, JOBS.c.lease_owner == owner, JOBS.c.state.in_(_ACTIVE))
         with self._database.read() as connection:
-            return sorted(JOB_RECORDS.find_all(connection, query), key=lambda job: job.id)
-
-    def release(self, job_id: str, owner: str) -> None:
-        """Let go of a job, so that another replica may take it now; one that somebody else holds is left alone."""
-        self._release(JOBS.c.id == job_id, JOBS.c.lease_owner == owner)
+            return find_active(connection, JOBS.c.kind == kind, JOBS.c.lease_owner == owner)
 
     def release_all(self, owner: str) -> None:
         """Let go of everything that an owner holds, at its end or when it is known to be dead."""
-        self._release(JOBS.c.lease_owner == owner)
-
-    def _release(self, *held: ColumnElement[bool]) -> None:
+        held = JOBS.update().where(JOBS.c.lease_owner == owner)
         with self._database.write() as connection:
-            connection.execute(JOBS.update().where(*held).values(lease_owner=None, lease_until=None))
+            connection.execute(held.values(lease_owner=None, lease_until=None))
 
     def owners(self, kind: str) -> list[str]:
         """Return everybody who holds active jobs."""
         query = (
             sa.select(JOBS.c.lease_owner)
-            .where(JOBS.c.kind == kind, JOBS.c.state.in_(_ACTIVE), JOBS.c.lease_owner.is_not(None))
+            .where(JOBS.c.kind == kind, IS_ACTIVE, JOBS.c.lease_owner.is_not(None))
             .distinct()
         )
         with self._database.read() as connection:

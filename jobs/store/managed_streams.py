@@ -8,10 +8,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from jobs.store.database import Database
-from jobs.store.events import STREAM, append_event, read_events
+from jobs.store.events import STREAM, read_events
 from jobs.store.records import Idempotency
 from jobs.store.rows import key_columns
 from jobs.store.stream_rows import (
+    append_line,
     check_living,
     check_version,
     find_row,
@@ -119,14 +120,12 @@ class ManagedStreams:
                 connection.execute(MANAGED_STREAMS.insert().values(**first, **values))
             else:
                 update_stream(connection, name, version=before.version + 1, **values)
+            record = get_record(connection, name, now)
             what = "launched" if snapshot_id is None else f"launched from {snapshot_id}"
-            launched = HistoryEventType.LAUNCHED
-            append_event(
-                connection, STREAM, name, launched, now, actor=actor, what=what, why=why, generation=generation
-            )
+            append_line(connection, record, now, HistoryEventType.LAUNCHED, actor=actor, what=what, why=why)
             if snapshot_id is not None:
                 insert_restore(connection, name, generation, snapshot_id, actor=actor, now=now)
-            return get_record(connection, name, now)
+            return record
 
     def get_stream(self, name: str) -> StreamRecord:
         """Return the record of a stream, living or ended.
@@ -186,17 +185,8 @@ class ManagedStreams:
                 **(_NOBODY if is_unborn else {}),
             )
             fields = {"wanted": wanted, "timeout_seconds": timeout_seconds if wanted is Wanted.DRAINED else None}
-            what = f"wanted {wanted}"
-            _append(
-                connection,
-                record,
-                HistoryEventType.WANTED,
-                now,
-                actor=actor,
-                what=what,
-                why=why,
-                **fields,
-            )
+            event, what = HistoryEventType.WANTED, f"wanted {wanted}"
+            append_line(connection, record, now, event, actor=actor, what=what, why=why, **fields)
             if is_unborn:
                 end_restores(connection, name, now=now)
                 _append_move(connection, record, state, now, actor=actor, why="It was never started.")
@@ -238,7 +228,7 @@ class ManagedStreams:
             before, after = ({"release": each.release, **each.options} for each in (record, changed))
             fields = {"options": names, "release": release, "changes": render_changes(before, after)}
             event = HistoryEventType.CHANGED
-            _append(connection, record, event, now, actor=actor, what=what, why=why, **fields)
+            append_line(connection, record, now, event, actor=actor, what=what, why=why, **fields)
             return changed
 
     def take_streams(self, agent: str, *, limit: int, lease_seconds: float) -> list[StreamRecord]:
@@ -317,25 +307,13 @@ class ManagedStreams:
                 raise StreamStateError(
                     f"{name} has the wanted state {record.wanted}, so it can't become {state}.", wanted=state
                 )
-            changes: dict[str, Any] = {
-                "state": state,
-                "error": error,
-                **(_NOBODY if state.is_ended else {}),
-            }
+            changes: dict[str, Any] = {"state": state, "error": error, **(_NOBODY if state.is_ended else {})}
             if home is not None:
                 changes["home"] = home
             if instance_id is not None and instance_id != record.instance_id:
                 changes["instance_id"] = instance_id
-                started, what = HistoryEventType.STARTED, f"started {instance_id}"
-                _append(
-                    connection,
-                    record,
-                    started,
-                    now,
-                    actor="agent",
-                    what=what,
-                    instance_id=instance_id,
-                )
+                event, what = HistoryEventType.STARTED, f"started {instance_id}"
+                append_line(connection, record, now, event, actor="agent", what=what, instance_id=instance_id)
             if state is not record.state:
                 reason = why if error is None else why or str(error)
                 _append_move(connection, record, state, now, actor="agent", why=reason)
@@ -349,16 +327,7 @@ class ManagedStreams:
         with self._database.write() as connection:
             now = self._database.now(connection)
             record = get_record(connection, name, now, for_update=True)
-            _append(
-                connection,
-                record,
-                HistoryEventType.NOTED,
-                now,
-                actor=actor,
-                what=what,
-                why=why,
-                **fields,
-            )
+            append_line(connection, record, now, actor=actor, what=what, why=why, **fields)
 
     def list_stream_events(self, name: str, *, after: int = 0) -> list[HistoryEvent]:
         """Return the stream's history after line number ``after``, oldest first, of all its generations.
@@ -388,34 +357,9 @@ def _check_free(name: str, kind: StreamKind, before: Row[Any] | None) -> None:
         raise StreamExistsError(message, name=name, kind=before.kind, state=before.state)
 
 
-def _append(
-    connection: Connection,
-    record: StreamRecord,
-    kind: HistoryEventType,
-    at: datetime,
-    *,
-    actor: str,
-    what: str,
-    why: str | None = None,
-    **fields: Any,
-) -> None:
-    append_event(
-        connection,
-        STREAM,
-        record.name,
-        kind,
-        at,
-        actor=actor,
-        what=what,
-        why=why,
-        generation=record.generation,
-        **fields,
-    )
-
-
 def _append_move(
     connection: Connection, record: StreamRecord, state: StreamState, at: datetime, *, actor: str, why: str | None
 ) -> None:
     moved, fields = HistoryEventType.MOVED, {"from": record.state, "to": state}
     what = f"{record.state} -> {state}"
-    _append(connection, record, moved, at, actor=actor, what=what, why=why, **fields)
+    append_line(connection, record, at, moved, actor=actor, what=what, why=why, **fields)

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 
 from jobs.store.database import Database
 from jobs.store.events import append_event
-from jobs.store.job_rows import JOB_RECORDS, append_move, forget_ended
+from jobs.store.job_rows import JOB_RECORDS, append_move, find_active, forget_ended
 from jobs.store.records import Idempotency, Job
 from jobs.store.rows import key_columns
 from jobs.store.stream_rows import get_record
@@ -18,12 +18,9 @@ from jobs.store.tables import JOBS, STREAM_SNAPSHOTS
 from model.errors import JobChangedError, LeaseLostError
 from model.event import HistoryEventType
 from model.fault import FaultRecord
-from model.job import ACTIVE_STATES, FINAL_STATES, JobState, new_job_id, validate_move
+from model.job import JobState, new_job_id, validate_move
 
-# Named one by one, so that the index by state is used: most jobs in a store have ended.
-_ACTIVE: Final = sorted(state.value for state in ACTIVE_STATES)
 _NOTHING: Final[Mapping[str, Any]] = {}
-_ENDED: Final = sorted(state.value for state in FINAL_STATES)
 # The kinds of jobs that agents carry out in steps.
 SNAPSHOT: Final = "snapshot"
 DELETION: Final = "deletion"
@@ -44,7 +41,7 @@ class StepJobs:
     def list_step_jobs(self, kinds: Collection[str]) -> list[Job]:
         """Return every job of the kinds that has not ended, oldest first."""
         with self._database.read() as connection:
-            return _find_active(connection, JOBS.c.kind.in_(sorted(kinds)))
+            return find_active(connection, JOBS.c.kind.in_(sorted(kinds)))
 
     def begin_step(
         self,
@@ -85,18 +82,8 @@ class StepJobs:
             )
             what = f"began {step}" if attempt == 1 else f"began {step} again"
             event = HistoryEventType.STEP
-            append_event(
-                connection,
-                job.kind,
-                job.id,
-                event,
-                now,
-                actor=actor,
-                what=what,
-                why=why,
-                step=step,
-                attempt=attempt,
-            )
+            fields: dict[str, Any] = {"why": why, "step": step, "attempt": attempt}
+            append_event(connection, job.kind, job.id, event, now, actor=actor, what=what, **fields)
             entered(begun)
             return begun
 
@@ -200,7 +187,7 @@ def find_jobs(connection: Connection, kind: str, subject: str) -> list[Job]:
 def find_active_jobs(connection: Connection, kind: str, subject: str | None = None) -> list[Job]:
     """Return all jobs of a kind that have not ended, or those about a subject, oldest first."""
     about = () if subject is None else (JOBS.c.subject == subject,)
-    return _find_active(connection, *about, JOBS.c.kind == kind)
+    return find_active(connection, *about, JOBS.c.kind == kind)
 
 
 def fail_job(connection: Connection, job_id: str, error: FaultRecord, now: datetime) -> Job:
@@ -208,12 +195,6 @@ def fail_job(connection: Connection, job_id: str, error: FaultRecord, now: datet
     # Read once more, held: a step may have noted something meanwhile.
     job = JOB_RECORDS.get(connection, job_id, for_update=True)
     return end_job(connection, job, JobState.FAILED, now, error=error, memory=job.memory)
-
-
-def _find_active(connection: Connection, *where: sa.ColumnElement[bool]) -> list[Job]:
-    query = sa.select(JOBS).where(*where, JOBS.c.state.in_(_ACTIVE))
-    # Sorted here: asked to sort, SQLite would rather walk through every job there ever was.
-    return sorted(JOB_RECORDS.find_all(connection, query), key=lambda job: job.id)
 
 
 def _lock(connection: Connection, seen: Job, owner: str | None, now: datetime) -> Job:

@@ -7,10 +7,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from jobs.store.events import STREAM, append_event
 from jobs.store.rows import read_row
 from jobs.store.tables import MANAGED_STREAMS
 from jobs.store.waits import is_over
 from model.errors import RolloutRefusedError, StreamChangedError, StreamNotFoundError, StreamStateError
+from model.event import HistoryEventType
 from model.naming import did_you_mean
 from model.rollout_record import RolloutSide
 from model.stream_record import StreamRecord
@@ -45,6 +47,21 @@ def record_of(row: Row[Any], now: datetime) -> StreamRecord:
 def update_stream(connection: Connection, name: str, **changes: Any) -> None:
     """Change some of a stream's columns."""
     connection.execute(MANAGED_STREAMS.update().where(MANAGED_STREAMS.c.name == name).values(**changes))
+
+
+def append_line(
+    connection: Connection,
+    record: StreamRecord,
+    at: datetime,
+    kind: HistoryEventType = HistoryEventType.NOTED,
+    *,
+    actor: str,
+    what: str,
+    **fields: Any,
+) -> None:
+    """Add a line to the history of a stream, with its generation."""
+    name, generation = record.name, record.generation
+    append_event(connection, STREAM, name, kind, at, actor=actor, what=what, generation=generation, **fields)
 
 
 def check_version(record: StreamRecord, expected: int | None) -> None:

@@ -9,7 +9,6 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from jobs.store.database import Database
-from jobs.store.events import STREAM, append_event
 from jobs.store.job_rows import JOB_RECORDS
 from jobs.store.records import Idempotency, Job
 from jobs.store.rows import Records, key_columns
@@ -25,14 +24,13 @@ from jobs.store.step_jobs import (
     snapshot_subject,
     stream_subject,
 )
-from jobs.store.stream_rows import check_living, check_versions, get_record, update_stream
+from jobs.store.stream_rows import append_line, check_living, check_versions, get_record, update_stream
 from jobs.store.stream_updates import check_not_going_back, check_not_updating
 from jobs.store.tables import STREAM_SNAPSHOTS
 from model.errors import SnapshotRefusedError, StreamSnapshotNotFoundError, StreamStateError
-from model.event import HistoryEventType
 from model.fault import FaultRecord
 from model.job import JobState, new_job_id
-from model.stream_record import StreamRecord, Wanted
+from model.stream_record import Wanted
 from model.stream_snapshot import (
     RestoreRecord,
     RestoreState,
@@ -107,15 +105,8 @@ class StreamSnapshots:
                 request={"stream": stream, "snapshot_id": made.id, "with_source": with_source},
                 actor=actor,
             )
-            _note(
-                connection,
-                record,
-                now,
-                actor=actor,
-                what=f"snapshot {made.id} asked for",
-                why=None if reason is SnapshotReason.MANUAL else reason,
-                snapshot=made.id,
-            )
+            what, why = f"snapshot {made.id} asked for", None if reason is SnapshotReason.MANUAL else reason
+            append_line(connection, record, now, actor=actor, what=what, why=why, snapshot=made.id)
             return made
 
     def get_snapshot(self, snapshot_id: str) -> SnapshotRecord:
@@ -221,14 +212,8 @@ class StreamSnapshots:
                     raise StreamStateError(f"{stream} is being rolled back to {snapshot_id}.", stream=stream)
             deleting = _SNAPSHOTS.update(connection, snapshot_id, **changes)
             _begin_deletion(connection, deleting, actor=actor, now=now)
-            _note(
-                connection,
-                record,
-                now,
-                actor=actor,
-                what=f"snapshot {snapshot_id} to be deleted",
-                snapshot=snapshot_id,
-            )
+            what = f"snapshot {snapshot_id} to be deleted"
+            append_line(connection, record, now, actor=actor, what=what, snapshot=snapshot_id)
             return deleting
 
     def end_deletion(self, job: Job) -> None:
@@ -296,32 +281,15 @@ class StreamSnapshots:
                 idempotency=idempotency,
             )
             update_stream(connection, stream, version=record.version + 1, changed_at=now)
-            _note(
-                connection,
-                record,
-                now,
-                actor=actor,
-                what=f"rollback to {snapshot_id} asked for",
-                why=why,
-                rollback=made.id,
-                snapshot=snapshot_id,
-            )
+            what = f"rollback to {snapshot_id} asked for"
+            ids: dict[str, Any] = {"rollback": made.id, "snapshot": snapshot_id}
+            append_line(connection, record, now, actor=actor, what=what, why=why, **ids)
             return made
 
     def list_restores(self, stream: str) -> list[RestoreRecord]:
         """Return every time that the stream was put back, newest first."""
         with self._database.read() as connection:
             return [restore_of(job) for job in find_jobs(connection, RESTORE, stream_subject(stream))]
-
-
-def _note(
-    connection: Connection, record: StreamRecord, now: datetime, *, actor: str, what: str, **fields: Any
-) -> None:
-    """Append a line about a snapshot to the history of its stream."""
-    kind, generation = HistoryEventType.NOTED, record.generation
-    append_event(
-        connection, STREAM, record.name, kind, now, generation=generation, actor=actor, what=what, **fields
-    )
 
 
 def _begin_deletion(connection: Connection, snapshot: SnapshotRecord, *, actor: str, now: datetime) -> None:

@@ -314,11 +314,8 @@ def begin(
     asked: dict[str, Any] = {**labels}
     if manifest is not None:
         labels["manifest"] = manifest.name
-        asked["rollout"] = {
-            "manifest": manifest.name,
-            "generation": manifest.version,
-            "digest": manifest.digest,
-        }
+        named = {"manifest": manifest.name, "generation": manifest.version, "digest": manifest.digest}
+        asked["rollout"] = named
     job = begin_job(
         connection,
         now,
@@ -460,20 +457,8 @@ def _append(
     *,
     actor: str,
     what: str,
-    why: str | None = None,
     kind: HistoryEventType = HistoryEventType.NOTED,
     **fields: Any,
 ) -> None:
-    append_event(
-        connection,
-        STREAM,
-        update.stream,
-        kind,
-        now,
-        generation=update.generation,
-        actor=actor,
-        what=what,
-        why=why,
-        update=update.id,
-        **fields,
-    )
+    fields |= {"generation": update.generation, "update": update.id}
+    append_event(connection, STREAM, update.stream, kind, now, actor=actor, what=what, **fields)

@@ -68,7 +68,7 @@ def test_a_launch_that_was_overtaken_leaves_no_driver_behind(store, supervisor, 
     launch = launcher.launch
 
     def launch_late(what):
-        store.release(job_id, store.get(job_id).lease_owner)
+        store.release_all(store.get(job_id).lease_owner)
         store.claim(BACKFILL.name, "another", limit=9, lease_seconds=600)
         epoch = store.begin_attempt(job_id, owner="another").epoch
         supervisor.folder(job_id).write_control(Control(epoch, Order.RUN))
