@@ -1,12 +1,12 @@
 """The backup of topics: begun and ended, with a look before that changes nothing."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.answers import Caller, problems, service_of
-from inventory.backups import TopicBackups
+from inventory.backups import TopicBackupOut, TopicBackups
 
 router: Final = APIRouter(tags=["topics"])
 _FAILED: Final = "Pub/Sub returned an error."
@@ -42,47 +42,6 @@ class TopicAttach(TopicDetach):
     update: bool = Field(
         default=False,
         description="Whether to give the existing subscription the settings of a new subscription.",
-    )
-
-
-class SettingDifferenceOut(BaseModel):
-    """A setting in which the existing subscription differs from a new subscription."""
-
-    field: str = Field(description="The name of the setting.")
-    found: str = Field(description="The value in Pub/Sub.")
-    wanted: str = Field(description="The value of a new subscription.")
-
-
-class TopicBackupOut(BaseModel):
-    """The change of a topic's backup. A dry run returns the planned change."""
-
-    topic: str = Field(description="The topic.")
-    action: Literal["attach", "detach"] = Field(description="Whether the call attaches or detaches the topic.")
-    dry_run: bool = Field(description="Whether the call was a dry run.")
-    subscription: str = Field(description="The backup subscription's id.")
-    filter: str = Field(
-        description="The subscription's filter, with `<token>` in place of the deployment's token."
-    )
-    was_attached: bool = Field(description="Whether the topic was backed up before this call.")
-    is_attached: bool = Field(description="Whether the topic is backed up after this call.")
-    creates_topic: bool = Field(
-        description=(
-            "Whether the topic is missing and the call creates it. The call creates topics only "
-            "on a local Pub/Sub server."
-        )
-    )
-    ack_deadline_seconds: int = Field(description="The subscription's acknowledgement deadline.")
-    exactly_once: bool = Field(description="Whether the subscription has exactly-once delivery.")
-    differences: list[SettingDifferenceOut] = Field(
-        description="The settings in which the existing subscription differs from a new subscription. A call "
-        "with `update` corrects them."
-    )
-    backlog_messages: int | None = Field(
-        description="Number of pending messages in the subscription. A detach deletes these messages. Null "
-        "means unknown."
-    )
-    plan: str = Field(
-        description="A hash of the state before the change. Send the hash as `plan` with the real call."
     )
 
 

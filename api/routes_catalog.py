@@ -13,8 +13,9 @@ from api.answers import Caller, OpenInventory, Service, SlowCalls, problems
 from api.listing import PageSize
 from api.payloads import PAYLOAD_ANSWER, answer_payload, note_letters
 from api.schemas import Rfc3339Time, Since
-from api.schemas_catalog import HistogramOut, LetterMessagesOut, LettersOut, MessagesOut, TopicsOut
+from api.schemas_catalog import LetterMessagesOut, LettersOut, MessagesOut, TopicsOut
 from backfill.plan.redrive import LetterChoice
+from inventory.catalog import HistogramOut
 from inventory.messages import (
     DEFAULT_MAX_BYTES_BILLED,
     DEFAULT_PAGE_SIZE,

@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.answers import INVALID, Caller, QuickCalls, Service, problems
 from api.schemas import CodedMessage
-from api.schemas_backfills import TimeWindow
 from backfill.plan.create import BackfillCreate
+from backfill.plan.plan import TimeWindow
 from model.query_parameter import QueryParameter
 
 router: Final = APIRouter(tags=["queries"])

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.answers import Caller, OpenInventory, SlowCalls, problems
 from api.schemas import Rfc3339Time
-from api.schemas_backfills import TimeWindow
+from backfill.plan.plan import TimeWindow
 from inventory.volumes import VolumeStep
 
 router: Final = APIRouter(tags=["topics"])

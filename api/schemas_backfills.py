@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas import CodedMessage, changes_of
+from backfill.plan.plan import TimeWindow
+from backfill.plan.reach import PlanSubscription
 from backfill.plan.request import BackfillRequest
 from backfill.run.dead_letters import DeadLetterReason
+from backfill.steer.rates import BackfillRate
+from backfill.steer.reader import BackfillSlice
 from model.declaration import example_of
 from model.job import JobState
 
@@ -89,15 +93,6 @@ class BackfillRetry(BaseModel):
             "Only with `only=failed`: the code of the dead letters that are sent again. Null means every code."
         ),
     )
-
-
-class TimeWindow(BaseModel):
-    """A time window."""
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    start: datetime = Field(alias="from", description="Start, inclusive.")
-    end: datetime = Field(alias="to", description="End, exclusive.")
 
 
 class ReplayedTimes(TimeWindow):
@@ -300,20 +295,6 @@ class PlanHour(BaseModel):
     rows: int = Field(description="Number of rows.")
 
 
-class PlanSubscription(BaseModel):
-    """A subscription of the target, and whether replayed messages reach it."""
-
-    name: str = Field(description="The subscription's id.")
-    filter: str = Field(description="The subscription's filter. Empty if the subscription has no filter.")
-    receives_replay: bool = Field(description="Whether replayed messages reach the subscription.")
-    excluded_by: Literal["backup", "filter", "detached"] | None = Field(
-        default=None,
-        description="Why replays do not reach the subscription. `backup`: the filter of a backup subscription "
-        "excludes replays. `filter`: another filter excludes replays. `detached`: the subscription "
-        "receives no messages.",
-    )
-
-
 class PlanBounds(BaseModel):
     """The limits of a selection. A backfill above these limits fails before it publishes anything."""
 
@@ -389,24 +370,6 @@ class StoredPlanOut(PlanOut):
     )
 
 
-class BackfillSlice(BaseModel):
-    """One slice (a part of the selection), and its progress."""
-
-    number: int = Field(description="The slice's number.")
-    first_row: int = Field(description="The number of the slice's first row.")
-    rows: int = Field(description="Number of rows in the slice.")
-    state: Literal["waiting", "begun", "done"] = Field(description="The state of the slice.")
-    offset: int = Field(description="Number of rows of the slice that Pub/Sub has accepted or refused.")
-    published: int = Field(description="Number of messages that Pub/Sub has confirmed.")
-    failed: int = Field(description="Number of messages that can't be published.")
-    bytes: int = Field(description="Bytes of the publish requests that Pub/Sub has confirmed.")
-    event_time: datetime | None = Field(description="The latest `publish_time` of the slice's replayed messages.")
-    repeated_at_most: int = Field(
-        description="At most this number of the slice's messages were published twice, or would be published "
-        "twice by a retry."
-    )
-
-
 class BackfillSlices(BaseModel):
     """The slices of a backfill. The list is empty until the query has run."""
 
@@ -469,30 +432,6 @@ class MissingPage(BaseModel):
 
     messages: list[MissingMessageOut]
     next_page_token: str | None
-
-
-class BackfillRate(BaseModel):
-    """The figures of a backfill in one interval. Null means unknown."""
-
-    start: datetime = Field(description="Start of the interval.")
-    end: datetime = Field(description="End of the interval.")
-    over_seconds: float = Field(description="Length of the interval in seconds.")
-    published: int | None = Field(
-        description="Messages published in the interval. Null if dead letters were sent again in the interval."
-    )
-    failed: int | None = Field(
-        description="Messages that failed in the interval. Null if dead letters were sent again in the interval."
-    )
-    rate_messages_per_second: float | None = Field(description="The mean rate of the interval.")
-    rate_limit_messages_per_second: float | None = Field(
-        description="The rate limit at the end of the interval. Null if there was no limit, or if the limit "
-        "is unknown."
-    )
-    event_time: datetime | None = Field(
-        description="The latest `publish_time` of the messages that the backfill had replayed when the "
-        "interval ended."
-    )
-    state: str | None = Field(description="The backfill's state at the end of the interval.")
 
 
 class BackfillRates(BaseModel):

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal
 
 import structlog
+from pydantic import BaseModel, Field
 
 from connectors.pubsub.client import PubSub, SettingDifference, SubscriptionInfo, find_differences
 from connectors.pubsub.stats import SubscriptionStats, read_stats
@@ -58,27 +59,45 @@ def attach_topic(
     return AttachedTopic(found, find_differences(found, ack_deadline_seconds=deadline, exactly_once=is_exact))
 
 
-@dataclass(frozen=True, slots=True)
-class TopicBackup:
-    """What attaching or detaching a topic does, or would do where ``dry_run`` is set.
+class SettingDifferenceOut(BaseModel):
+    """A setting in which the existing subscription differs from a new subscription."""
 
-    ``was_attached`` and ``is_attached`` are before and after. ``backlog_messages`` wait in the subscription, and
-    are lost with it; None is unknown. ``plan`` is the hash of what Pub/Sub had before.
-    """
+    field: str = Field(description="The name of the setting.")
+    found: str = Field(description="The value in Pub/Sub.")
+    wanted: str = Field(description="The value of a new subscription.")
 
-    topic: str
-    action: Literal["attach", "detach"]
-    dry_run: bool
-    subscription: str
-    filter: str
-    was_attached: bool
-    is_attached: bool
-    creates_topic: bool
-    ack_deadline_seconds: int
-    exactly_once: bool
-    differences: list[SettingDifference]
-    backlog_messages: int | None
-    plan: str
+
+class TopicBackupOut(BaseModel):
+    """The change of a topic's backup. A dry run returns the planned change."""
+
+    topic: str = Field(description="The topic.")
+    action: Literal["attach", "detach"] = Field(description="Whether the call attaches or detaches the topic.")
+    dry_run: bool = Field(description="Whether the call was a dry run.")
+    subscription: str = Field(description="The backup subscription's id.")
+    filter: str = Field(
+        description="The subscription's filter, with `<token>` in place of the deployment's token."
+    )
+    was_attached: bool = Field(description="Whether the topic was backed up before this call.")
+    is_attached: bool = Field(description="Whether the topic is backed up after this call.")
+    creates_topic: bool = Field(
+        description=(
+            "Whether the topic is missing and the call creates it. The call creates topics only "
+            "on a local Pub/Sub server."
+        )
+    )
+    ack_deadline_seconds: int = Field(description="The subscription's acknowledgement deadline.")
+    exactly_once: bool = Field(description="Whether the subscription has exactly-once delivery.")
+    differences: list[SettingDifferenceOut] = Field(
+        description="The settings in which the existing subscription differs from a new subscription. A call "
+        "with `update` corrects them."
+    )
+    backlog_messages: int | None = Field(
+        description="Number of pending messages in the subscription. A detach deletes these messages. Null "
+        "means unknown."
+    )
+    plan: str = Field(
+        description="A hash of the state before the change. Send the hash as `plan` with the real call."
+    )
 
 
 class TopicBackups:
@@ -108,7 +127,7 @@ class TopicBackups:
         update: bool = False,
         dry_run: bool = False,
         plan: str | None = None,
-    ) -> TopicBackup:
+    ) -> TopicBackupOut:
         """Back the topic up from now on; a topic that is attached keeps its subscription.
 
         Raises:
@@ -154,7 +173,7 @@ class TopicBackups:
             )
             wanted, differences = made.subscription, made.differences
             _LOG.info("topic_attached", topic=topic, by=principal.name)
-        return TopicBackup(
+        return TopicBackupOut(
             topic=topic,
             action="attach",
             dry_run=dry_run,
@@ -165,14 +184,14 @@ class TopicBackups:
             creates_topic=not exists,
             ack_deadline_seconds=wanted.ack_deadline_seconds,
             exactly_once=wanted.exactly_once,
-            differences=differences,
+            differences=[SettingDifferenceOut(**asdict(each)) for each in differences],
             backlog_messages=0 if found is None else self._backlog(found.id),
             plan=seen,
         )
 
     def detach(
         self, topic: str, *, principal: Principal, dry_run: bool = False, plan: str | None = None
-    ) -> TopicBackup:
+    ) -> TopicBackupOut:
         """Stop backing the topic up: delete its backup subscription with every message that waits in it.
 
         Archived messages stay. A stream with REFEED_BACKUP_LABEL attaches a topic that carries the label again.
@@ -193,7 +212,7 @@ class TopicBackups:
         if not dry_run:
             self._pubsub.delete_subscription(found.id)
             _LOG.info("topic_detached", topic=topic, backlog=backlog, by=principal.name)
-        return TopicBackup(
+        return TopicBackupOut(
             topic=topic,
             action="detach",
             dry_run=dry_run,

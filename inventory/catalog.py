@@ -1,12 +1,14 @@
 """What there is to replay: topics, how much of them lies where, and the streams that bring it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from backfill.plan.reach import render_subscriptions
+from pydantic import BaseModel, ConfigDict, Field
+
+from backfill.plan.plan import TimeWindow
+from backfill.plan.reach import PlanSubscription, render_subscriptions
 from connectors.pubsub.client import SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats
 from inventory.streams import InstanceTotal, StreamInfo, read_instance_totals, read_streams
@@ -17,7 +19,6 @@ from model.message import (
     parse_resource_id,
     replay_token,
 )
-from model.moment import render_time
 from model.stream import StoredReport
 from model.stream_record import StreamRecord
 from model.window import Window
@@ -32,44 +33,86 @@ _SETTLED: Final = timedelta(hours=2)
 VOLUME_DAYS: Final = 7
 
 
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
-    """A topic: whether it is backed up, the backup's lag, and its recent volume.
+class TopicOut(BaseModel):
+    """A topic: whether it is backed up, the backup's lag, and the volume of the last seven days.
 
-    ``messages`` and ``stored_bytes`` are those of the last seven days, bytes as compressed and shared out by rows
-    where a file holds several topics; BigQuery does not report them. ``messages_per_second`` were archived on
-    average since the hour before this one began; None without a backup when there were none. ``freshness_seconds``
-    is the age of the newest archived message by its ingestion. ``subscriptions`` are all of the topic, each with
-    whether a replay reaches it. None is unknown.
+    Null is unknown.
     """
 
-    topic: str
-    is_attached: bool
-    subscription: str | None
-    excludes_replays: bool | None
-    backlog_messages: int | None
-    lag_seconds: float | None
-    last_publish_time: str | None
-    last_ingest_time: str | None
-    freshness_seconds: float | None
-    messages: int | None
-    stored_bytes: int | None
-    messages_per_second: float | None
-    subscriptions: list[dict[str, Any]]
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "topic": "orders",
+                    "is_attached": True,
+                    "subscription": "refeed-backup.orders",
+                    "excludes_replays": True,
+                    "backlog_messages": 12,
+                    "lag_seconds": 0.8,
+                    "last_publish_time": "2026-01-03T03:00:00.000000Z",
+                    "last_ingest_time": "2026-01-03T03:00:01.000000Z",
+                    "freshness_seconds": 2.5,
+                    "messages": 840_000,
+                    "stored_bytes": 310_000_000,
+                    "messages_per_second": 1.4,
+                    "subscriptions": [
+                        {
+                            "name": "refeed-backup.orders",
+                            "filter": 'NOT attributes.refeed_replay = "<token>"',
+                            "receives_replay": False,
+                            "excluded_by": "backup",
+                        },
+                        {
+                            "name": "pipeline-orders",
+                            "filter": "",
+                            "receives_replay": True,
+                            "excluded_by": None,
+                        },
+                    ],
+                }
+            ]
+        }
+    )
+
+    topic: str = Field(description="The topic.")
+    is_attached: bool = Field(description="Whether the topic is backed up.")
+    subscription: str | None = Field(description="The backup subscription of the topic.")
+    excludes_replays: bool | None = Field(
+        description="Whether the filter of the backup subscription excludes replays."
+    )
+    backlog_messages: int | None = Field(description="Number of pending messages in the backup subscription.")
+    lag_seconds: float | None = Field(description="Age of the oldest message that is not archived yet.")
+    last_publish_time: datetime | None = Field(description="The newest `publish_time` in the archive.")
+    last_ingest_time: datetime | None = Field(description="The newest `ingest_time` in the archive.")
+    freshness_seconds: float | None = Field(description="Age of the newest archived message.")
+    messages: int | None = Field(description="Number of messages that were archived in the last seven days.")
+    stored_bytes: int | None = Field(
+        description="Compressed bytes of the topic in the archive. If a file contains several topics, its "
+        "bytes are divided in proportion to their messages."
+    )
+    messages_per_second: float | None = Field(
+        description="Mean number of messages archived per second since the beginning of the previous hour."
+    )
+    subscriptions: list[PlanSubscription] = Field(
+        description="The topic's subscriptions in its own project, sorted by name."
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Histogram:
-    """How many messages of a topic came in, by minute, hour or day of ingestion; empty buckets are there too.
+class HistogramBucket(BaseModel):
+    """The messages that were archived in one interval of the histogram."""
 
-    A bucket that the window cuts counts what is inside of the window only.
-    """
+    start: datetime = Field(description="Start of the step.")
+    messages: int = Field(description="Number of messages.")
 
-    topic: str
-    step: Step
-    window: dict[str, str | None]
-    messages: int
-    buckets: list[dict[str, Any]]
+
+class HistogramOut(BaseModel):
+    """The archived messages of a topic by minute, hour or day of ingestion."""
+
+    topic: str = Field(description="The topic.")
+    step: Step = Field(description="The length of a bucket.")
+    window: TimeWindow = Field(description="The window in which messages are counted.")
+    messages: int = Field(description="Number of all messages in the window.")
+    buckets: list[HistogramBucket] = Field(description="One bucket for each minute, hour or day of the window.")
 
 
 class Catalog:
@@ -101,7 +144,7 @@ class Catalog:
         topics: Sequence[str],
         subscriptions: Sequence[SubscriptionInfo],
         stats: Mapping[str, SubscriptionStats] | None,
-    ) -> list[TopicInfo]:
+    ) -> list[TopicOut]:
         """Return every topic that Pub/Sub has or the archive has lately heard of, by name.
 
         Raises:
@@ -122,7 +165,7 @@ class Catalog:
             found.append(self._topic(topic, by_topic.get(topic, []), volumes.get(topic), stats, now, rate=rate))
         return found
 
-    def histogram(self, topic: str, window: Window, step: Step) -> Histogram:
+    def histogram(self, topic: str, window: Window, step: Step) -> HistogramOut:
         """Count the topic's messages by their ingestion, with one query that never reads a payload.
 
         Raises:
@@ -135,12 +178,12 @@ class Catalog:
         found = self._read_hours(topic, window, step)
         if found is None:
             found = self._counts.histogram(topic, window, step)
-        return Histogram(
+        return HistogramOut(
             topic=topic,
             step=step,
-            window={"from": render_time(window.start), "to": render_time(window.end)},
+            window=TimeWindow.of(window),
             messages=sum(found.values()),
-            buckets=[{"start": render_time(start), "messages": found.get(start, 0)} for start in starts],
+            buckets=[HistogramBucket(start=start, messages=found.get(start, 0)) for start in starts],
         )
 
     def _read_hours(self, topic: str, window: Window, step: Step) -> dict[datetime, int] | None:
@@ -202,7 +245,7 @@ class Catalog:
         now: datetime,
         *,
         rate: float | None,
-    ) -> TopicInfo:
+    ) -> TopicOut:
         token = {REPLAY_ATTRIBUTE: replay_token(self._secret, topic)}
         shown = {each["name"]: each for each in render_subscriptions(subscriptions, token)}
         subscription = shown.get(backup_subscription_id(topic))
@@ -212,20 +255,20 @@ class Catalog:
         waiting = None if subscription is None else (stats or {}).get(subscription["name"])
         seen = volume or TopicVolume(stored_bytes=0)
         age = None if seen.last_ingest_time is None else (now - seen.last_ingest_time).total_seconds()
-        return TopicInfo(
+        return TopicOut(
             topic=topic,
             is_attached=subscription is not None,
             subscription=None if subscription is None else subscription["name"],
             excludes_replays=None if subscription is None else not subscription["receives_replay"],
             backlog_messages=None if waiting is None else waiting.messages,
             lag_seconds=None if waiting is None else waiting.oldest_unacked_seconds,
-            last_publish_time=render_time(seen.last_publish_time),
-            last_ingest_time=render_time(seen.last_ingest_time),
+            last_publish_time=seen.last_publish_time,
+            last_ingest_time=seen.last_ingest_time,
             freshness_seconds=None if age is None else round(max(0.0, age), 3),
             messages=seen.messages,
             stored_bytes=seen.stored_bytes,
             messages_per_second=rate if rate or subscription is not None else None,
-            subscriptions=list(shown.values()),
+            subscriptions=[PlanSubscription(**each) for each in shown.values()],
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.stats import SubscriptionStats, read_stats
-from inventory.catalog import Catalog, Histogram, TopicInfo
+from inventory.catalog import Catalog, HistogramOut, TopicOut
 from inventory.gaps import GapItems
 from inventory.history import Over, history_start, render_history
 from inventory.messages import MessageBrowser, MessageData, MessagePage, MessageRequest
@@ -88,7 +88,7 @@ class Inventory:
             self._counts, home=home, secret=replay_secret, reports=reports, groups=groups, records=records
         )
 
-    def list_topics(self, *, principal: Principal) -> list[TopicInfo]:
+    def list_topics(self, *, principal: Principal) -> list[TopicOut]:
         """Return every topic that Pub/Sub has or the archive has lately heard of, by name."""
         principal.require(READ)
         stats = read_stats(self._pubsub.channel, self._pubsub.project)
@@ -102,7 +102,7 @@ class Inventory:
         step: Step = "hour",
         start: datetime | None = None,
         end: datetime | None = None,
-    ) -> Histogram:
+    ) -> HistogramOut:
         """Count a topic's messages by their ingestion; without bounds those of the last hour, day or month.
 
         Raises:

@@ -7,7 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from backfill.plan.options import UNBOUNDED, SelectionBounds
 from backfill.plan.price import Billing, ReplayPrice, price_of, price_replay
@@ -23,8 +26,23 @@ from model.message import (
     TOPIC_ATTRIBUTE,
 )
 from model.moment import render_time
+from model.window import Window
 from sql.validate import ValidatedQuery
 from warehouse.figures import MAX_GROUPS, MAX_SHOWN_BYTES, QueryFigures
+
+
+class TimeWindow(BaseModel):
+    """A time window."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    start: datetime = Field(alias="from", description="Start, inclusive.")
+    end: datetime = Field(alias="to", description="End, exclusive.")
+
+    @classmethod
+    def of(cls, window: Window) -> Self:
+        """Return a window as people see it."""
+        return cls.model_validate({"start": window.start, "end": window.end})
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Iterable, Mapping
 from itertools import islice, product
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, Field
 
 from connectors.pubsub.client import SubscriptionInfo
 from model.filters import FilterError, parse_filter
@@ -14,6 +16,20 @@ _OTHER: Final = "\ufffdrefeed"
 # Every replayed message has these tags, whatever their values are.
 _PRESENT: Final = frozenset({BACKFILL_ID_ATTRIBUTE, ROW_ATTRIBUTE})
 _MAX_TRIES: Final = 20_000
+
+
+class PlanSubscription(BaseModel):
+    """A subscription of the target, and whether replayed messages reach it."""
+
+    name: str = Field(description="The subscription's id.")
+    filter: str = Field(description="The subscription's filter. Empty if the subscription has no filter.")
+    receives_replay: bool = Field(description="Whether replayed messages reach the subscription.")
+    excluded_by: Literal["backup", "filter", "detached"] | None = Field(
+        default=None,
+        description="Why replays do not reach the subscription. `backup`: the filter of a backup subscription "
+        "excludes replays. `filter`: another filter excludes replays. `detached`: the subscription "
+        "receives no messages.",
+    )
 
 
 def render_subscriptions(

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from pydantic import BaseModel, Field
+
 from model.moment import render_moment, render_time
 from model.query_parameter import QueryParameter
 
@@ -27,27 +29,26 @@ _Message = tuple[str, str]
 Answer = Callable[[str, _Parameters], list[dict[str, Any]]]
 
 
-@dataclass(frozen=True, slots=True)
-class LetterReason:
-    """Messages of one source that it could make no row of, all with one code and at one path of the message.
+class LetterReasonOut(BaseModel):
+    """The dead letters of one source that have the same code and path."""
 
-    ``path`` is without the numbers and keys of lists and maps, and None where the reason names no place.
-    A message counts once, by its latest dead letter. ``repaired`` are those that have become a row since, None
-    where the staging table may not be read. ``request`` is a backfill of the others, as POST /backfills takes it.
-    """
-
-    source: str
-    topic: str
-    code: str
-    path: str | None
-    messages: int
-    repaired: int | None
-    first_ingest_time: str | None
-    last_ingest_time: str | None
-    example_message_id: str
-    example_message_ids: list[str]
-    example_reason: str
-    request: dict[str, Any]
+    source: str = Field(description="The source.")
+    topic: str = Field(description="The topic to which the messages were first published.")
+    code: str = Field(description="The code of the reason.")
+    path: str | None = Field(
+        description="The path of the faulty field in the message. Null if the reason has no path."
+    )
+    messages: int = Field(description="Number of messages. Each message counts once, with its latest reason.")
+    repaired: int | None = Field(description="How many of the dead letters later became rows. Null means unknown.")
+    first_ingest_time: datetime | None = Field(description="When the first message became a dead letter.")
+    last_ingest_time: datetime | None = Field(description="When the last message became a dead letter.")
+    example_message_id: str = Field(description="The id of one message, as an example.")
+    example_message_ids: list[str] = Field(description="The ids of up to 5 of the messages, the latest first.")
+    example_reason: str = Field(description="The reason of the example message.")
+    request: dict[str, Any] = Field(
+        description="A body for `POST /backfills` and `POST /backfills:plan`. The backfill sends all messages "
+        "that are not repaired yet. An empty list in `codes`, `paths` or `message_ids` means all."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class LetterCounter:
         self._readable = frozenset(readable)
         self._places = places
 
-    def count(self, start: datetime) -> list[LetterReason]:
+    def count(self, start: datetime) -> list[LetterReasonOut]:
         """Return the dead letters that were written since ``start`` by source, code and path, most messages first.
 
         Raises:
@@ -193,16 +194,16 @@ class LetterCounter:
 
     def _reason(
         self, row: Mapping[str, Any], place: SourcePlace | None, tables: Sequence[str], since: _Parameters
-    ) -> LetterReason:
-        return LetterReason(
+    ) -> LetterReasonOut:
+        return LetterReasonOut(
             source=row["source"],
             topic=row["topic"],
             code=row["code"],
             path=row["path"] or None,
             messages=row["messages"],
             repaired=row["repaired"] if tables else None,
-            first_ingest_time=render_time(row["first_ingest_time"]),
-            last_ingest_time=render_time(row["last_ingest_time"]),
+            first_ingest_time=row["first_ingest_time"],
+            last_ingest_time=row["last_ingest_time"],
             example_message_id=row["example_message_ids"][0],
             example_message_ids=list(row["example_message_ids"]),
             example_reason=row["example_reasons"][0],

@@ -1,38 +1,43 @@
 """How fast a backfill went: what was published in each interval, against its limit."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final
 
+from pydantic import BaseModel, Field
+
 from jobs.store import Job
 from jobs.store.figures import FigurePoint
-from model.moment import render_moment
 
 MAX_INTERVALS: Final = 240
 
 
-@dataclass(frozen=True, slots=True)
-class RateInterval:
-    """What a backfill did from ``start`` to ``end``; None is unknown.
+class BackfillRate(BaseModel):
+    """The figures of a backfill in one interval. Null means unknown."""
 
-    ``published`` and ``failed`` are of the interval alone, and None where the totals fell, as they do when dead
-    letters are sent again. ``event_time`` was reached at its end, and the limit and the state held then.
-    """
+    start: datetime = Field(description="Start of the interval.")
+    end: datetime = Field(description="End of the interval.")
+    over_seconds: float = Field(description="Length of the interval in seconds.")
+    published: int | None = Field(
+        description="Messages published in the interval. Null if dead letters were sent again in the interval."
+    )
+    failed: int | None = Field(
+        description="Messages that failed in the interval. Null if dead letters were sent again in the interval."
+    )
+    rate_messages_per_second: float | None = Field(description="The mean rate of the interval.")
+    rate_limit_messages_per_second: float | None = Field(
+        description="The rate limit at the end of the interval. Null if there was no limit, or if the limit "
+        "is unknown."
+    )
+    event_time: datetime | None = Field(
+        description="The latest `publish_time` of the messages that the backfill had replayed when the "
+        "interval ended."
+    )
+    state: str | None = Field(description="The backfill's state at the end of the interval.")
 
-    start: str
-    end: str
-    over_seconds: float
-    published: int | None
-    failed: int | None
-    rate_messages_per_second: float | None
-    rate_limit_messages_per_second: float | None
-    event_time: str | None
-    state: str | None
 
-
-def rate_intervals(job: Job, points: Sequence[FigurePoint], now: datetime | None = None) -> list[RateInterval]:
+def rate_intervals(job: Job, points: Sequence[FigurePoint], now: datetime | None = None) -> list[BackfillRate]:
     """Return the intervals between the recorded points, from the job's start to its end or to ``now``.
 
     The start and what the store knows now are points too, so that a job of seconds has an interval. There are
@@ -52,12 +57,12 @@ def rate_intervals(job: Job, points: Sequence[FigurePoint], now: datetime | None
     return [_interval(before, after) for before, after in pairwise(known) if after.at > before.at]
 
 
-def _interval(before: FigurePoint, after: FigurePoint) -> RateInterval:
+def _interval(before: FigurePoint, after: FigurePoint) -> BackfillRate:
     seconds = (after.at - before.at).total_seconds()
     published, failed = (_growth(before, after, name) for name in ("published", "failed"))
-    return RateInterval(
-        start=render_moment(before.at),
-        end=render_moment(after.at),
+    return BackfillRate(
+        start=before.at,
+        end=after.at,
         over_seconds=round(seconds, 3),
         published=published,
         failed=failed,

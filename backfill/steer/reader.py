@@ -1,11 +1,13 @@
 """What can be seen of backfills: states, lists, histories, logs, slices and what is missing."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-from backfill.plan.redrive import LetterChoice, LetterCounter, LetterReason
+from pydantic import BaseModel, Field
+
+from backfill.plan.redrive import LetterChoice, LetterCounter, LetterReasonOut
 from backfill.run.dead_letters import (
     DeadLetter,
     DeadLetterReason,
@@ -22,7 +24,7 @@ from backfill.run.selection import read_selection
 from backfill.steer.inbox_items import list_inbox
 from backfill.steer.kind import BACKFILL
 from backfill.steer.letters import show_letter, show_pipeline_letter
-from backfill.steer.rates import RateInterval, rate_intervals
+from backfill.steer.rates import BackfillRate, rate_intervals
 from backfill.steer.verification import MissingMessage, Verifier
 from backfill.steer.view import Backfill
 from jobs.inbox_items import InboxItem
@@ -37,20 +39,22 @@ from model.moment import render_moment
 from model.principal import MESSAGES, READ, Principal
 
 
-@dataclass(frozen=True, slots=True)
-class SliceView:
-    """How far one slice is; ``offset`` counts its rows with an answer from Pub/Sub, good or bad."""
+class BackfillSlice(BaseModel):
+    """One slice (a part of the selection), and its progress."""
 
-    number: int
-    first_row: int
-    rows: int
-    state: str
-    offset: int
-    published: int
-    failed: int
-    bytes: int
-    event_time: str | None
-    repeated_at_most: int
+    number: int = Field(description="The slice's number.")
+    first_row: int = Field(description="The number of the slice's first row.")
+    rows: int = Field(description="Number of rows in the slice.")
+    state: Literal["waiting", "begun", "done"] = Field(description="The state of the slice.")
+    offset: int = Field(description="Number of rows of the slice that Pub/Sub has accepted or refused.")
+    published: int = Field(description="Number of messages that Pub/Sub has confirmed.")
+    failed: int = Field(description="Number of messages that can't be published.")
+    bytes: int = Field(description="Bytes of the publish requests that Pub/Sub has confirmed.")
+    event_time: datetime | None = Field(description="The latest `publish_time` of the slice's replayed messages.")
+    repeated_at_most: int = Field(
+        description="At most this number of the slice's messages were published twice, or would be published "
+        "twice by a retry."
+    )
 
 
 class BackfillReader(JobService[Backfill]):
@@ -68,7 +72,7 @@ class BackfillReader(JobService[Backfill]):
         self._verifier = verifier
         self._letters = letters
 
-    def list_slices(self, backfill_id: str, *, principal: Principal) -> list[SliceView]:
+    def list_slices(self, backfill_id: str, *, principal: Principal) -> list[BackfillSlice]:
         """Return how far each slice is, in order; none before the selection is made."""
         folder = self._folder_of(self._read(backfill_id, principal).id)
         selection = read_selection(folder.selection)
@@ -81,7 +85,7 @@ class BackfillReader(JobService[Backfill]):
             # Those that a retry has published since are no failures any more.
             failed = len(failed_rows(folder, part.number)) if c.failed else 0
             views.append(
-                SliceView(
+                BackfillSlice(
                     number=part.number,
                     first_row=part.first_row,
                     rows=part.rows,
@@ -90,7 +94,7 @@ class BackfillReader(JobService[Backfill]):
                     published=c.offset - failed,
                     failed=failed,
                     bytes=c.bytes,
-                    event_time=c.event_time,
+                    event_time=None if c.event_time is None else datetime.fromisoformat(c.event_time),
                     repeated_at_most=c.repeated_at_most,
                 )
             )
@@ -139,7 +143,7 @@ class BackfillReader(JobService[Backfill]):
         """Return how many messages could not be published for each reason, the most frequent one first."""
         return count_dead_letters(self._folder_of(self._read(backfill_id, principal).id))
 
-    def list_rates(self, backfill_id: str, *, principal: Principal) -> list[RateInterval]:
+    def list_rates(self, backfill_id: str, *, principal: Principal) -> list[BackfillRate]:
         """Return how much was published in each interval since the backfill began, oldest first; 240 at most."""
         job = self._read(backfill_id, principal)
         subject = job_subject(job.id)
@@ -168,7 +172,7 @@ class BackfillReader(JobService[Backfill]):
             shown.append(replace(each, code=code, reason=reason))
         return shown
 
-    def count_letters(self, start: datetime, *, principal: Principal) -> list[LetterReason]:
+    def count_letters(self, start: datetime, *, principal: Principal) -> list[LetterReasonOut]:
         """Return the pipeline's dead letters since ``start`` by source, reason and path.
 
         Raises:

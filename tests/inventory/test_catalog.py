@@ -23,6 +23,7 @@ from model.window import Window
 from streams.status import StatusFile
 from tests.archive import messages, write_commits
 from tests.waiting import wait_until
+from warehouse.counts import floor
 from warehouse.lake.counts import LakeCounts
 from warehouse.lake.warehouse import LakeWarehouse
 
@@ -59,7 +60,7 @@ def test_topics_say_what_is_backed_up_and_what_came_in(tmp_path, catalog):
     members, orders, quiet = catalog.list_topics(["quiet", "orders"], [backup_of("orders")], stats)
     assert (orders.topic, orders.is_attached, orders.excludes_replays) == ("orders", True, True)
     assert (orders.messages, orders.backlog_messages, orders.lag_seconds) == (9, 7, 1.5)
-    assert orders.last_publish_time == "2024-03-01T10:00:05.000000Z"
+    assert orders.last_publish_time == datetime(2024, 3, 1, 10, 0, 5, tzinfo=UTC)
     assert 0 <= orders.freshness_seconds < 600
     assert (members.topic, members.is_attached) == ("members", False)
     assert (members.messages, members.lag_seconds) == (2, None)
@@ -72,7 +73,7 @@ def test_topics_say_who_subscribes_and_whom_a_replay_reaches(catalog):
     gone = SubscriptionInfo("gone", "orders", 'attributes.a = "b"', ack_deadline_seconds=60, detached=True)
     deaf = SubscriptionInfo("deaf", "orders", "NOT attributes:refeed_replay", ack_deadline_seconds=60)
     orders, quiet = catalog.list_topics(["quiet", "orders"], [deaf, gone, mine, backup_of("orders")], None)
-    assert orders.subscriptions == [
+    assert [each.model_dump() for each in orders.subscriptions] == [
         {
             "name": "deaf",
             "filter": "NOT attributes:refeed_replay",
@@ -94,7 +95,7 @@ def test_topics_say_who_subscribes_and_whom_a_replay_reaches(catalog):
 def test_a_backup_that_pubsub_has_detached_backs_nothing_up(catalog):
     (orders,) = catalog.list_topics(["orders"], [replace(backup_of("orders"), detached=True)], None)
     assert (orders.is_attached, orders.subscription, orders.messages_per_second) == (False, None, None)
-    assert orders.subscriptions[0]["excluded_by"] == "detached"
+    assert orders.subscriptions[0].excluded_by == "detached"
 
 
 def test_a_topic_s_rate_is_of_what_was_archived_since_the_hour_before(tmp_path, catalog, monkeypatch):
@@ -162,9 +163,9 @@ def test_a_histogram_counts_one_topic_with_its_empty_buckets(tmp_path, catalog):
     by_day = catalog.histogram("orders", Window(now - timedelta(days=3), now + timedelta(minutes=1)), "day")
     assert (by_hour.messages, by_day.messages) == (7, 7)
     assert len(by_hour.buckets) in {6, 7}
-    assert sum(bucket["messages"] for bucket in by_hour.buckets[:-2]) == 0
-    assert by_hour.buckets[0]["start"] == f"{now - timedelta(hours=5):%Y-%m-%dT%H}:00:00.000000Z"
-    assert sum(bucket["messages"] for bucket in by_day.buckets) == 7
+    assert sum(bucket.messages for bucket in by_hour.buckets[:-2]) == 0
+    assert by_hour.buckets[0].start == floor(now - timedelta(hours=5), "hour")
+    assert sum(bucket.messages for bucket in by_day.buckets) == 7
     assert (
         catalog.histogram("orders", Window(now - timedelta(days=2), now - timedelta(days=1)), "hour").messages == 0
     )

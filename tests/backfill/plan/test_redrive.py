@@ -131,8 +131,8 @@ def test_dead_letters_are_counted_by_source_and_their_latest_reason(desk):
     first = desk.counter.count(DAY)[0]
     assert (first.example_message_ids[0], len(first.example_message_ids)) == ("b", first.messages)
     assert (first.example_message_id, first.example_reason) == ("b", "wrong_type at 2")
-    assert first.first_ingest_time == "2026-01-10T01:00:00.000000Z"
-    assert first.last_ingest_time == "2026-01-10T02:00:00.000000Z"
+    assert first.first_ingest_time == datetime(2026, 1, 10, 1, tzinfo=UTC)
+    assert first.last_ingest_time == datetime(2026, 1, 10, 2, tzinfo=UTC)
 
 
 def test_what_has_become_a_row_is_repaired_and_not_sent_again_until_that_is_reverted(desk):

@@ -34,7 +34,7 @@ def test_intervals_go_from_the_start_over_the_recorded_points_to_now(job):
     assert first.rate_limit_messages_per_second == 7
     assert (second.published, second.event_time) == (180, None)
     assert (last.published, last.failed, last.rate_messages_per_second) == (120, 2, 4.0)
-    assert (last.rate_limit_messages_per_second, last.event_time) == (10, "2026-01-02T00:00:00Z")
+    assert (last.rate_limit_messages_per_second, last.event_time) == (10, datetime(2026, 1, 2, tzinfo=UTC))
     assert sum(each.published or 0 for each in (first, second, last)) == 600
 
 
