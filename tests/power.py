@@ -126,16 +126,8 @@ def record(argv: list[str], root: Path, marks: Path, environment: dict[str, str]
     trace = marks.with_suffix(".trace")
     subprocess.run(
         [
-            "strace",
-            "-f",
-            "-y",
-            "-s",
-            "100000000",
-            "-o",
-            str(trace),
-            "-e",
-            f"trace={_CALLS.replace(' ', ',')}",
-            *argv,
+            *("strace", "-f", "-y", "-s", "100000000", "-o", str(trace)),
+            *("-e", f"trace={_CALLS.replace(' ', ',')}", *argv),
         ],
         check=True,
         env=environment,

@@ -12,6 +12,7 @@ import pytest
 from api.errors import STATUSES
 from backfill.steer.service import BackfillService
 from model.errors import JavaNotFoundError
+from tests.api.backfills import assert_problem as assert_status
 from tests.api.conftest import serve_api
 from tests.waiting import wait_until
 from tests.worlds.launchers import IdleLauncher
@@ -62,9 +63,7 @@ def body(**changes):
 
 
 def assert_problem(response, status, code):
-    assert response.headers["content-type"] == "application/problem+json", response.text
-    problem = response.json()
-    assert (response.status_code, problem["status"], problem["code"]) == (status, status, code)
+    problem = assert_status(response, status, code)
     assert set(problem) == {"type", "title", "status", "detail", "instance", "code", "errors"}
     assert problem["type"] == f"/problems/{code}"
     assert problem["instance"] == response.url.path

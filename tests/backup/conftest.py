@@ -1,10 +1,10 @@
 from datetime import UTC, datetime
 
-import pyarrow as pa
 import pytest
 
 from connectors.lake.archive import LakeArchive
-from connectors.pubsub.pull import PULLED_SCHEMA, PulledBatch, PullTarget
+from connectors.pubsub.pull import PulledBatch, PullTarget
+from tests.archive import messages
 
 
 @pytest.fixture
@@ -20,20 +20,11 @@ def pulled():
 
     def make(topic, *payloads, first=1, attributes=None):
         subscription = f"refeed-backup.{topic}"
-        rows = pa.RecordBatch.from_pylist(
-            [
-                {
-                    "data": payload,
-                    "attributes": [{"key": k, "value": v} for k, v in (attributes or {}).items()],
-                    "message_id": str(number),
-                    "publish_time": datetime(2024, 3, 1, 12, tzinfo=UTC),
-                    "ordering_key": "",
-                    "ack_id": f"{topic}-{number}",
-                }
-                for number, payload in enumerate(payloads, first)
-            ],
-            schema=PULLED_SCHEMA,
-        )
+        count, pairs = len(payloads), [{"key": k, "value": v} for k, v in (attributes or {}).items()]
+        ids = [str(number) for number in range(first, first + count)]
+        acks, noon = [f"{topic}-{number}" for number in ids], datetime(2024, 3, 1, 12, tzinfo=UTC)
+        columns = {"attributes": [pairs] * count, "message_id": ids, "publish_time": [noon] * count}
+        rows = messages(count, data=payloads, ack_id=acks, **columns)
         return PulledBatch(PullTarget(f"projects/p/subscriptions/{subscription}", subscription, topic, 10), rows)
 
     return make

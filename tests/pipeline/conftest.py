@@ -10,8 +10,8 @@ from google.api import field_behavior_pb2
 from grpc_tools import protoc
 
 import pipeline
-from connectors.pubsub.pull import PULLED_SCHEMA
 from pipeline.descriptors import DescriptorSet
+from tests import archive
 
 PROTOS = Path(__file__).parent / "protos"
 # What people import: refeed/options.proto.
@@ -52,20 +52,10 @@ def describe(tmp_path):
 
 def messages(*payloads, attributes=None, first=1):
     """Return a batch as a Pull brings it."""
-    return pa.RecordBatch.from_pylist(
-        [
-            {
-                "data": payload,
-                "attributes": [{"key": k, "value": v} for k, v in (attributes or {}).items()],
-                "message_id": str(number),
-                "publish_time": datetime(2024, 3, 1, 12, tzinfo=UTC),
-                "ordering_key": "",
-                "ack_id": f"ack-{number}",
-            }
-            for number, payload in enumerate(payloads, first)
-        ],
-        schema=PULLED_SCHEMA,
-    )
+    count, pairs = len(payloads), [{"key": k, "value": v} for k, v in (attributes or {}).items()]
+    ids, noon = [str(number) for number in range(first, first + count)], datetime(2024, 3, 1, 12, tzinfo=UTC)
+    columns = {"attributes": [pairs] * count, "message_id": ids, "publish_time": [noon] * count, "ack_id": ids}
+    return archive.messages(count, data=payloads, **columns)
 
 
 def frame(results, *, errors=(), faults="{}"):

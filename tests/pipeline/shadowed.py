@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from connectors.pubsub.pull import PULLED_SCHEMA, PulledBatch, PullTarget
+from connectors.pubsub.pull import PulledBatch, PullTarget
 from model.archive import Attempt
 from model.read_budget import ReadBudget
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA
@@ -16,6 +16,7 @@ from pipeline.plan import GroupPlan, PlanFile, SourcePlan
 from pipeline.registry import Registry
 from pipeline.shadow import Shadow, ShadowOptions
 from pipeline.source import StagedParts, StagingTask
+from tests import archive
 from tests.memory.warehouse import MemoryWarehouse
 from tests.pipeline.conftest import compile_protos
 from warehouse.open import open_warehouse
@@ -159,18 +160,9 @@ class ShadowedWorld:
 
 def messages(payloads, attributes=None) -> pa.RecordBatch:
     pairs = [{"key": key, "value": value} for key, value in (attributes or {"k": "ключ"}).items()]
-    rows = [
-        {
-            "data": data,
-            "attributes": pairs,
-            "message_id": name,
-            "publish_time": NOON,
-            "ordering_key": "",
-            "ack_id": name,
-        }
-        for name, data in payloads.items()
-    ]
-    return pa.RecordBatch.from_pylist(rows, schema=PULLED_SCHEMA)
+    ids, count = list(payloads), len(payloads)
+    columns = {"message_id": ids, "publish_time": [NOON] * count, "ack_id": ids, "attributes": [pairs] * count}
+    return archive.messages(count, data=list(payloads.values()), **columns)
 
 
 def order(number: int, **more) -> bytes:

@@ -5,7 +5,6 @@ import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from jobs.disk_files import DiskFiles
@@ -18,28 +17,12 @@ from model.errors import (
     StorageFullError,
 )
 from streams import snapshot
-from streams.ids import IDS_SCHEMA
 from streams.journal import EntryState, Journal
 from streams.lease import lock_home
 from streams.snapshot import capture_state, finish_restore, read_manifest, restore_state, store_state
+from tests.streams.test_journal import NOON, ids
 from tests.worlds.bucket import SCHEMES
 from tests.worlds.folders import bucket_folder
-
-NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
-
-
-def ids(*message_ids: str, at: datetime = NOON) -> pa.Table:
-    count = len(message_ids)
-    return pa.table(
-        {
-            "topic": pa.array(["orders"] * count).dictionary_encode(),
-            "subscription": pa.array(["refeed-backup.orders"] * count).dictionary_encode(),
-            "message_id": list(message_ids),
-            "publish_time": pa.array([at] * count, pa.timestamp("us", tz="UTC")),
-            "ack_id": [f"ack-{m}" for m in message_ids],
-        },
-        schema=IDS_SCHEMA,
-    )
 
 
 def add(folder: Path, attempt: int, *message_ids: str, at: datetime = NOON) -> None:
