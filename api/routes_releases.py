@@ -77,5 +77,5 @@ def list_releases(caller: Caller, releases: Releases) -> Any:
     return {
         "installed_version": version("refeed"),
         "agents": releases.list_agents(),
-        "releases": [release.to_json() for release in releases.list_releases()],
+        "releases": releases.list_releases(),
     }

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.answers import LOCATION_HEADER, Caller, IdempotencyKey, problems, service_of
 from api.routes_manifests import ManifestName
 from model.stream_options import StreamKind
-from rollout.launching import TemplateService
+from rollout.launching import TemplateLaunchOut, TemplateService
 
 router: Final = APIRouter(tags=["manifests"])
 
@@ -22,14 +22,6 @@ class TemplateLaunch(BaseModel):
     )
 
     parameters: dict[str, Any] = Field(default_factory=dict, description="The parameters' values, by name.")
-
-
-class TemplateLaunchOut(BaseModel):
-    """The launched job or stream."""
-
-    template: str = Field(description="The template's name.")
-    kind: str = Field(description="The kind of the job or stream.")
-    id: str = Field(description="The job's id, or the stream's name.")
 
 
 @router.post(
@@ -60,4 +52,4 @@ def launch_template(
     """Launch the job or stream that a template describes. A template is a manifest of this kind."""
     made = templates.launch(name, body.parameters, principal=caller, idempotency_key=idempotency_key)
     response.headers["Location"] = f"/{'streams' if made.kind in {*StreamKind} else 'jobs'}/{made.id}"
-    return {"template": made.template, "kind": made.kind, "id": made.id}
+    return made

@@ -1,5 +1,6 @@
 """Every error Refeed raises by name: one base, a stable code, what to do."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 
@@ -418,6 +419,11 @@ class RequestInvalidError(RefeedError, code="request_invalid"):
     def of(cls, code: str, message: str, pointer: str = "", **details: Any) -> Self:
         """Return the error of one fault; ``pointer`` is its place, empty for the whole request or body."""
         return cls(message, errors=[{"code": code, "message": message, "pointer": pointer}], **details)
+
+    @classmethod
+    def of_all(cls, errors: Sequence[Mapping[str, Any]]) -> Self:
+        """Return the error of several faults; its message is all of theirs."""
+        return cls(" ".join(error["message"] for error in errors), errors=errors)
 
 
 class BodyTooLargeError(RefeedError, code="body_too_large"):

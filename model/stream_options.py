@@ -349,7 +349,7 @@ def read_variables(kind: StreamKind, variables: Mapping[str, str]) -> dict[str, 
             }
             for name in unknown
         ]
-        raise RequestInvalidError(" ".join(error["message"] for error in errors), errors=errors)
+        raise RequestInvalidError.of_all(errors)
     return {fields[name].name: _number_of(fields[name].kind, text) for name, text in variables.items()}
 
 
@@ -403,7 +403,7 @@ def parse_options(kind: StreamKind, document: Mapping[str, Any]) -> StreamOption
         {'batch_seconds': 2}
     """
     if errors := option_errors(kind, document):
-        raise RequestInvalidError(" ".join(error["message"] for error in errors), errors=errors)
+        raise RequestInvalidError.of_all(errors)
     return OPTIONS[kind](**{name: value for name, value in document.items() if value is not None})
 
 

@@ -77,8 +77,7 @@ class MergeService(JobService[Merge]):
         sources = choose_sources(names, self._sources())
         if not sources:
             message = "No source of the registry has a key, so there is nothing to merge."
-            fault = {"code": "nothing_to_merge", "message": message, "pointer": "/source"}
-            raise RequestInvalidError(message, errors=[fault])
+            raise RequestInvalidError.of("nothing_to_merge", message, "/source")
         return self._insert(
             {**request.to_json(), "sources": [source.name for source in sources]},
             lambda job_id: render_specification(job_id, request, sources, self._warehouse),

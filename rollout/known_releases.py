@@ -1,7 +1,6 @@
 """The releases that streams can be of: those of every agent that lives, and of this home."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from socket import gethostname
 from typing import Any
 
@@ -10,18 +9,6 @@ from model.errors import ReleaseNotFoundError
 from model.naming import did_you_mean
 from model.stream import StoredAgentReport
 from rollout.releases import Releases
-
-
-@dataclass(frozen=True, slots=True)
-class KnownRelease:
-    """A release in JSON, and the machines whose agents have it: none where this home alone has it."""
-
-    release: Mapping[str, Any]
-    hosts: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the release as the API shows it."""
-        return {**self.release, "hosts": list(self.hosts)}
 
 
 class KnownReleases:
@@ -35,8 +22,11 @@ class KnownReleases:
         """Return the agents that live, by host."""
         return self._store.list_agent_reports()
 
-    def list_releases(self) -> list[KnownRelease]:
-        """Return every release, by name; one name is there twice when two homes have another wheel under it."""
+    def list_releases(self) -> list[dict[str, Any]]:
+        """Return every release in JSON, by name; a name is there twice when two homes have another wheel under it.
+
+        ``hosts`` are the machines whose agents have it: none where this home alone has it.
+        """
         found: dict[tuple[str, str], tuple[Mapping[str, Any], set[str]]] = {}
 
         def add(release: Mapping[str, Any], hosts: Sequence[str]) -> None:
@@ -50,7 +40,7 @@ class KnownReleases:
             if not self._is_here(each):
                 for reported in each.report.releases:
                     add(reported, [each.report.host])
-        return [KnownRelease(release, tuple(sorted(hosts))) for _, (release, hosts) in sorted(found.items())]
+        return [{**release, "hosts": sorted(hosts)} for _, (release, hosts) in sorted(found.items())]
 
     def check_name(self, name: str | None) -> None:
         """Check that an agent has the release, or this home while no agent lives; None is the installed one.
@@ -61,7 +51,7 @@ class KnownReleases:
         if name is None:
             return
         is_any = bool(self.list_agents())
-        names = sorted({str(each.release["name"]) for each in self.list_releases() if each.hosts or not is_any})
+        names = sorted({str(each["name"]) for each in self.list_releases() if each["hosts"] or not is_any})
         if name not in names:
             where = "No agent has" if is_any else "No agent runs, and this home does not have"
             there = f"Installed releases: {', '.join(names)}." if names else "There is only the installed version."

@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from backfill.steer.service import BackfillService
 from jobs.store import JobStore
@@ -18,13 +17,12 @@ from rollout.manifests.template import KIND, LAUNCHES, TemplateManifest, read_te
 from rollout.service import StreamService
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchedTemplate:
-    """What a template launched: the ``id`` of a job, or the name of a stream."""
+class TemplateLaunchOut(BaseModel):
+    """The launched job or stream."""
 
-    template: str
-    kind: str
-    id: str
+    template: str = Field(description="The template's name.")
+    kind: str = Field(description="The kind of the job or stream.")
+    id: str = Field(description="The job's id, or the stream's name.")
 
 
 class TemplateService:
@@ -67,7 +65,7 @@ class TemplateService:
         *,
         principal: Principal,
         idempotency_key: str | None = None,
-    ) -> LaunchedTemplate:
+    ) -> TemplateLaunchOut:
         """Launch what the template describes, as its kind is created without a template.
 
         Raises:
@@ -80,9 +78,8 @@ class TemplateService:
         principal.require_any(PLAN, STREAMS_OPERATE, RUN)
         template = self.read(name)
         kind = template.launch.kind
-        return LaunchedTemplate(
-            name, kind, self.create(kind, template.render(parameters), principal, idempotency_key)
-        )
+        made = self.create(kind, template.render(parameters), principal, idempotency_key)
+        return TemplateLaunchOut(template=name, kind=kind, id=made)
 
     def create(self, kind: str, document: Mapping[str, Any], principal: Principal, key: str | None) -> str:
         """Create what the request of a kind describes, and return the id of a job, or the name of a stream.

@@ -80,8 +80,7 @@ class RolloutService:
             message = (
                 f"{record.name} already runs with this release and these options: there is nothing to roll out."
             )
-            fault = {"code": NOTHING_TO_ROLL_OUT, "message": message, "pointer": "/to"}
-            raise RequestInvalidError(message, errors=[fault])
+            raise RequestInvalidError.of(NOTHING_TO_ROLL_OUT, message, "/to")
         made = self._store.create_update(
             wanted.stream,
             _update_request(wanted, before, after),
@@ -147,7 +146,7 @@ def _resolve(wanted: RolloutWanted, record: StreamRecord, pointer: str) -> tuple
 
     sides = resolve("from", wanted.from_), resolve("to", wanted.to)
     if errors:
-        raise RequestInvalidError(" ".join(error["message"] for error in errors), errors=errors)
+        raise RequestInvalidError.of_all(errors)
     return sides
 
 

@@ -158,8 +158,7 @@ class StreamService:
         principal.require(STREAMS_OPERATE)
         if not 0 <= timeout_seconds <= MAX_DRAIN_TIMEOUT_SECONDS:
             message = f"timeout_seconds must be a number from 0 to {MAX_DRAIN_TIMEOUT_SECONDS:.0f}."
-            fault = {"code": "out_of_range", "message": message, "pointer": "/timeout_seconds"}
-            raise RequestInvalidError(message, errors=[fault])
+            raise RequestInvalidError.of("out_of_range", message, "/timeout_seconds")
         return self._end(name, Wanted.DRAINED, principal, versions, why, timeout_seconds=timeout_seconds)
 
     def cancel(
@@ -185,7 +184,7 @@ class StreamService:
         principal.require(STREAMS_OPERATE)
         record = self._seen(name, versions)
         if errors := [*option_errors(record.kind, options), *_unchangeable(record, options)]:
-            raise _refusal(errors)
+            raise RequestInvalidError.of_all(errors)
         if not options:
             return record
         expected = None if versions is None else record.version
@@ -235,7 +234,7 @@ class StreamService:
         if not errors:
             errors = self._group_errors(kind, request.options)
         if errors:
-            raise _refusal(errors)
+            raise RequestInvalidError.of_all(errors)
         return parse_options(kind, request.options).to_json()
 
     def _check_snapshot(self, snapshot_id: str, group: str | None) -> None:
@@ -305,7 +304,3 @@ def _unchangeable(record: StreamRecord, options: Mapping[str, Any]) -> list[dict
         for name in options
         if name in fields and not fields[name].is_changeable
     ]
-
-
-def _refusal(errors: list[dict[str, str]]) -> RequestInvalidError:
-    return RequestInvalidError(" ".join(error["message"] for error in errors), errors=errors)

@@ -72,7 +72,7 @@ class UpdateService:
         principal.require(STREAMS_OPERATE)
         record = self._store.get_stream(stream)
         if errors := _errors_of(record, request):
-            raise RequestInvalidError(" ".join(error["message"] for error in errors), errors=errors)
+            raise RequestInvalidError.of_all(errors)
         made = self._store.create_update(
             stream,
             request,

@@ -146,7 +146,7 @@ class BackfillCreate(BackfillRequest):
         if not query and not errors:
             query = self._write_query(table, now or datetime.now(UTC), errors)
         if errors:
-            raise _invalid(errors)
+            raise RequestInvalidError.of_all(errors)
         kept = {each.name: getattr(self, each.name) for each in fields(BackfillRequest)}
         return BackfillRequest(**{**kept, "query": query, "topic": self.topic or str(self.source_topic)})
 
@@ -161,7 +161,7 @@ class BackfillCreate(BackfillRequest):
                 errors.append(_fault_in_where(each, place))
             else:
                 errors.append(_fault("from", f"{each.message} {_READS}", each.code))
-        return _invalid(errors)
+        return RequestInvalidError.of_all(errors)
 
     def _write_query(self, table: str, now: datetime, errors: list[dict[str, Any]]) -> str:
         # Commands declare their options by this module, and sqlglot is slow to import.
@@ -209,7 +209,3 @@ def _fault_in_where(violation: Violation, place: tuple[int, int]) -> dict[str, A
 
 def _fault(name: str, message: str, code: str = "range_invalid") -> dict[str, Any]:
     return {"code": code, "message": message, "pointer": f"/{name}"}
-
-
-def _invalid(errors: list[dict[str, Any]]) -> RequestInvalidError:
-    return RequestInvalidError(" ".join(error["message"] for error in errors), errors=errors)

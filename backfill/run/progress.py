@@ -120,12 +120,7 @@ class Progress:
     @classmethod
     def of(cls, job: Job) -> Self:
         """Return the latest figures of a backfill."""
-        return cls.from_json(job.progress)
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Self:
-        """Return the progress that ``to_json`` gave."""
-        return cls(**value)
+        return cls(**job.progress)
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures as the API shows them."""

@@ -92,8 +92,7 @@ class CompactionService(JobService[Compaction]):
         """
         if self._warehouse.open_upkeep(None) is None:
             message = f"The warehouse {self._warehouse.name} compacts its tables by itself."
-            fault = {"code": "nothing_to_compact", "message": message, "pointer": "/kind"}
-            raise RequestInvalidError(message, errors=[fault])
+            raise RequestInvalidError.of("nothing_to_compact", message, "/kind")
 
     def create(
         self, tables: Sequence[str], *, principal: Principal, idempotency_key: str | None = None

@@ -118,13 +118,8 @@ def check_choices(count: int, *, is_planned: bool, prune: bool, versions: Versio
         RequestInvalidError: it does.
     """
     if versions is not None and (count > 1 or prune):
-        raise _choice_fault("header:if-match", "If-Match is for one manifest. For several, send the plan's hash.")
+        said = "If-Match is for one manifest. For several, send the plan's hash."
+        raise RequestInvalidError.of("parameter_invalid", said, "header:if-match")
     if prune and not is_planned:
         said = "A prune needs the hash of its plan. Send the call with validate_only first."
-        raise _choice_fault("query:plan", said)
-
-
-def _choice_fault(pointer: str, message: str) -> RequestInvalidError:
-    return RequestInvalidError(
-        message, errors=[{"code": "parameter_invalid", "message": message, "pointer": pointer}]
-    )
+        raise RequestInvalidError.of("parameter_invalid", said, "query:plan")

@@ -108,7 +108,7 @@ class TemplateManifest(ManifestPart):
             elif value is not None and (wrong := _type_fault(parameter.type, value)):
                 errors.append(_error("parameter_invalid", name, f"{name}: {wrong}."))
         if errors:
-            raise RequestInvalidError(" ".join(error["message"] for error in errors), errors=errors)
+            raise RequestInvalidError.of_all(errors)
         rendered: dict[str, Any] = _fill(self.launch.request, values)
         if self.launch.kind == "backfill":
             return {**rendered, "labels": {**(rendered.get("labels") or {}), "manifest": self.name}}

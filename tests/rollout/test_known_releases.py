@@ -34,7 +34,7 @@ def report(store, host, home, *releases):
 
 
 def shown(known):
-    return [(each["name"], each["hosts"]) for each in (found.to_json() for found in known.list_releases())]
+    return [(each["name"], each["hosts"]) for each in known.list_releases()]
 
 
 def test_releases_of_every_agent_are_known_by_the_machines_that_have_them(store, known, home):
@@ -50,7 +50,7 @@ def test_releases_of_every_agent_are_known_by_the_machines_that_have_them(store,
 
 def test_the_same_name_with_another_wheel_is_another_release(store, known, home):
     report(store, "mars", "/far", release(home, "0.2.0", "another"))
-    found = [each.to_json() for each in known.list_releases()]
+    found = known.list_releases()
     assert [(each["name"], each["hosts"]) for each in found if each["sha256"] == "another"] == [
         ("0.2.0", ["mars"])
     ]
