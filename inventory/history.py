@@ -13,6 +13,7 @@ SPANS: Final[Mapping[Over, tuple[timedelta, timedelta]]] = {
     "hour": (timedelta(hours=1), timedelta(minutes=1)),
     "day": (timedelta(days=1), timedelta(minutes=10)),
 }
+_PROCESS: Final = ("instance_id", "started_at")
 _WORST: Final = ("lag_seconds", "backlog_messages", "batch_seconds")
 # A point is kept when the next minute has begun, and is about the minute before.
 _MINUTE: Final = timedelta(minutes=1)
@@ -51,19 +52,22 @@ def _sum_up(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _rate(before: FigurePoint | None, point: FigurePoint) -> float | None:
-    """Return the messages a second of a point's minute.
+    """Return the messages a second of a point's minute, by the total of the minute before; a process begins at 0.
 
-    The stream's own rate is that of its last 60 seconds, which overlap the minutes beside; it counts where the
-    total of the minute before is not there, or is of another process.
+    If that total is unknown, return the stream's own rate, whose 60 seconds overlap the minutes beside.
     """
     rate: float | None = point.figures.get("rate_messages_per_second")
-    if before is None or point.at - before.at != _MINUTE:
+    is_now, started_at = point.figures.get("messages"), point.figures.get("started_at")
+    # A process that somebody started by hand has its home's id, as those before it had.
+    was_by, is_by = (each and [each.figures.get(name) for name in _PROCESS] for each in (before, point))
+    if is_now is None:
         return rate
-    (was_by, was), (is_by, is_now) = (
-        (each.figures.get("instance_id"), each.figures.get("messages")) for each in (before, point)
-    )
-    if was_by is None or was_by != is_by or was is None or is_now is None:
+    if started_at is not None and datetime.fromisoformat(started_at) >= point.at - _MINUTE:
+        was = 0.0
+    elif before is None or point.at - before.at != _MINUTE or was_by != is_by or was_by == [None, None]:
         return rate
+    else:
+        was = before.figures.get("messages") or 0.0
     return max(0.0, float(is_now - was) / _MINUTE.total_seconds())
 
 

@@ -48,6 +48,7 @@ def _of_stream(stream: StreamInfo) -> dict[str, Any]:
     return {
         "state": stream.state,
         "instance_id": stream.instance_id,
+        "started_at": stream.started_at,
         "rate_messages_per_second": (stream.rates or {}).get("messages"),
         "over_seconds": stream.over_seconds,
         "lag_seconds": stream.lag_seconds,

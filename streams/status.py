@@ -29,9 +29,10 @@ _ADDRESS: Final = ("lake", "project", "archive_table", "dead_letter_table")
 class StatusFile:
     """A JSON object that is replaced whole; it survives the stream, as its ``host``, ``pid`` and ``at`` show.
 
-    Beside the ``totals`` that the stream gives stands their growth, in ``rates`` per second over the last
-    ``rates_over_seconds`` (60, less after a start). A status that can't be written, the disk being full for
-    example, is not worth a stream's life. ``instance`` is the stream's id in its home, as its lease names it.
+    Beside the ``totals`` that the stream gives, which begin at 0 with its process, stands their growth, in
+    ``rates`` per second over the last ``rates_over_seconds`` (60, less after a start). A status that can't be
+    written, the disk being full for example, is not worth a stream's life. ``instance`` is the stream's id in its
+    home, as its lease names it.
     """
 
     def __init__(self, path: Path, *, instance: str | None = None) -> None:
@@ -47,7 +48,7 @@ class StatusFile:
         # Threads of one stream write it: give what does not change any more.
         self._lock = threading.Lock()
         self._is_closed = False
-        self._seen: deque[tuple[float, dict[str, float]]] = deque()
+        self._seen: deque[tuple[float, dict[str, float]]] = deque([(time.monotonic(), {})])
 
     def write(self, **fields: Any) -> None:
         """Change ``fields`` and write all of them; a state without an error clears the error."""
@@ -66,6 +67,9 @@ class StatusFile:
             self._is_closed = is_last
             if "totals" in fields:
                 fields["rates"], fields["rates_over_seconds"] = self._rates(fields["totals"])
+            elif "totals" not in self._fields:
+                # A standby has counted nothing for hours.
+                self._see(time.monotonic(), {})
             self._fields |= fields
             self._fields["at"] = time.time()
             with suppress(OSError):
@@ -86,15 +90,18 @@ class StatusFile:
         """Return the growth a second of each total that is a number, and the seconds that it was measured over."""
         now = time.monotonic()
         numbers = {name: float(count) for name, count in totals.items() if isinstance(count, int | float)}
-        self._seen.append((now, numbers))
-        while len(self._seen) > 2 and now - self._seen[1][0] >= RATE_SECONDS:  # noqa: PLR2004 - a first and a last
-            self._seen.popleft()
+        self._see(now, numbers)
         began, before = self._seen[0]
         seconds = now - began
         if not seconds:
             return {}, 0.0
         grown = {name: max(0.0, count - before.get(name, 0)) for name, count in numbers.items()}
         return {name: round(count / seconds, 3) for name, count in grown.items()}, round(seconds, 3)
+
+    def _see(self, now: float, numbers: dict[str, float]) -> None:
+        self._seen.append((now, numbers))
+        while len(self._seen) > 2 and now - self._seen[1][0] >= RATE_SECONDS:  # noqa: PLR2004 - a first and a last
+            self._seen.popleft()
 
     @staticmethod
     def read(path: Path) -> dict[str, Any] | None:

@@ -66,3 +66,23 @@ def test_after_a_gap_a_rate_is_that_of_the_last_minute() -> None:
     one = {"instance_id": "in_1"}
     found = history("hour", point(5, messages=0, **one), point(0, messages=6000, **one))
     assert found[-1]["rate_messages_per_second"] == 4.0
+
+
+def test_the_first_messages_of_a_process_are_in_the_minute_in_which_it_counted_them() -> None:
+    started_at = "2026-03-01T00:09:20.000000Z"
+    new = {"instance_id": "in_2", "started_at": started_at, "rate_messages_per_second": None}
+    starting = history("hour", point(2, messages=None, **new), point(1, messages=40_400, **new))
+    assert [each["rate_messages_per_second"] for each in starting[-3:-1]] == [None, 673.333]
+    old = {"instance_id": "in_1", "started_at": "2026-02-28T20:00:00.000000Z"}
+    fast = {**new, "rate_messages_per_second": 1010.0}
+    for before in ([], [point(9, messages=7, **old)], [point(3, messages=90_000, **old)]):
+        found = history("hour", *before, point(2, messages=40_400, **fast), point(1, messages=40_400, **fast))
+        assert [each["rate_messages_per_second"] for each in found[-3:-1]] == [673.333, 0.0]
+
+
+def test_a_process_that_started_before_its_minute_has_the_rate_that_it_measured() -> None:
+    started = {"instance_id": "in_2", "started_at": "2026-03-01T00:09:59.000000Z"}
+    found = history("hour", point(1, messages=40_400, **started))
+    assert found[-2]["rate_messages_per_second"] == 4.0
+    by_hand = [point(2, **{**started, "started_at": None}, messages=90_000), point(1, messages=40_400, **started)]
+    assert history("hour", *by_hand)[-2]["rate_messages_per_second"] == 4.0, "its home had another process"

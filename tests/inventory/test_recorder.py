@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,6 +27,7 @@ def test_every_stream_and_every_living_job_has_a_point_and_what_is_over_has_none
         store.move(ended.id, JobState.CANCELLED, actor="ann")
         store.set_progress(job.id, {"published": 7, "failed": 1, "event_time": "2026-01-01T00:00:00Z"})
         live = stream("backup", rates={"messages": 2.5}, over_seconds=60.0, lag_seconds=0.5, instance_id="in_1")
+        live = replace(live, started_at="2026-03-01T11:00:00.000000Z")
         gone = stream("pipeline-x", is_retired=True)
         recorder = FigureRecorder(store, lambda: [live, StreamInfo(**{**_fields(gone), "state": "FAILED"})])
         recorder.record(NOW)
@@ -36,7 +38,7 @@ def test_every_stream_and_every_living_job_has_a_point_and_what_is_over_has_none
         (point,) = found["stream:backup"]
         assert point.figures["rate_messages_per_second"] == 2.5
         assert point.figures["backlog_messages"] is None
-        assert point.figures["instance_id"] == "in_1"
+        assert (point.figures["instance_id"], point.figures["started_at"]) == ("in_1", live.started_at)
         (point,) = found[f"job:{job.id}"]
         assert (point.figures["published"], point.figures["rate_limit_messages_per_second"]) == (7, 5)
     finally:

@@ -1,4 +1,6 @@
 import os
+import time
+from types import SimpleNamespace
 
 from streams.status import StatusFile
 
@@ -29,20 +31,42 @@ def test_a_status_that_cannot_be_written_stops_nobody_and_one_that_is_missing_is
         assert StatusFile.read(tmp_path / "status.json") is None
 
 
-def test_totals_have_rates_of_what_they_grew_by(tmp_path):
-    path = tmp_path / "status.json"
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self, monkeypatch):
+        self.now = 1000.0
+        monkeypatch.setattr("streams.status.time", SimpleNamespace(monotonic=lambda: self.now, time=time.time))
+
+    def rates_after(self, seconds, status, path, **fields):
+        self.now += seconds
+        status.write(**fields)
+        found = StatusFile.read(path)
+        return found.get("rates"), found.get("rates_over_seconds")
+
+
+def test_totals_have_rates_of_what_they_grew_by_in_the_last_minute(tmp_path, monkeypatch):
+    clock, path = Clock(monkeypatch), tmp_path / "status.json"
     status = StatusFile(path)
-    status.write(totals={"messages": 10, "by_topic": {"orders": 3}})
-    first = StatusFile.read(path)
-    status.write(totals={"messages": 1_000_010, "by_topic": {"orders": 3}})
-    second = StatusFile.read(path)
-    assert first is not None
-    assert second is not None
-    assert (first["rates"], first["rates_over_seconds"]) == ({}, 0.0), "one look has no rate"
-    assert second["rates"].keys() == {"messages"}
-    assert second["rates"]["messages"] > 0
-    status.write(totals={"messages": 5})
-    assert StatusFile.read(path)["rates"] == {"messages": 0.0}, "a count that began again"
+    first = clock.rates_after(5.0, status, path, totals={"messages": 10, "by_topic": {"orders": 3}})
+    assert first == ({"messages": 2.0}, 5.0), "totals begin at 0 when the process starts"
+    assert clock.rates_after(5.0, status, path, totals={"messages": 40}) == ({"messages": 4.0}, 10.0)
+    assert clock.rates_after(60.0, status, path, totals={"messages": 340}) == ({"messages": 5.0}, 60.0)
+    again = clock.rates_after(60.0, status, path, totals={"messages": 5})
+    assert again == ({"messages": 0.0}, 60.0), "a count that began again"
+
+
+def test_the_first_batch_of_a_process_that_stood_by_is_in_the_rate_of_its_last_minute(tmp_path, monkeypatch):
+    clock, path = Clock(monkeypatch), tmp_path / "status.json"
+    status = StatusFile(path)
+    for _ in range(60):
+        assert clock.rates_after(10.0, status, path, state="standby") == (None, None), "it has counted nothing"
+    assert clock.rates_after(0.0, status, path, totals={"messages": 600}) == ({"messages": 10.0}, 60.0)
+    assert clock.rates_after(30.0, status, path, state="running", totals={"messages": 600}) == (
+        {"messages": 10.0},
+        60.0,
+    )
+    assert clock.rates_after(60.0, status, path, totals={"messages": 600}) == ({"messages": 0.0}, 60.0)
 
 
 def test_nothing_is_written_after_the_last_word(tmp_path):

@@ -153,6 +153,7 @@ def stream_info(record: StreamRecord) -> Any:
         rates=None,
         totals=empty,
         instance_id="in_1",
+        started_at=None,
         over_seconds=1.0,
         lag_seconds=None,
         backlog_messages=None,
