@@ -24,6 +24,7 @@ from console.new_backfill import describe_new_backfill, launch_backfill
 from console.rerun import rerun, rerun_fields, show_rerun
 from console.schedules import SCHEDULE_ACTIONS
 from console.sources import SOURCE_ACTIONS
+from console.view import plain_time
 from console.visit import Visit, problem_of
 from model.errors import RequestRefusedError
 from model.principal import RUN, STREAMS_OPERATE
@@ -195,7 +196,7 @@ def _stream_page(visit: Visit, title: str, effects: tuple[str, ...], **more: Any
     return ActionPage(
         title=f"{title}: {name}",
         effects=(f"{name} is {stream['state']}. {waiting} for it.", *effects),
-        button=title,
+        button=f"{title} the stream",
         back=_stream_path(name),
         etag=stream["etag"],
         **more,
@@ -264,7 +265,9 @@ def _snapshot(visit: Visit, fields: Mapping[str, str]) -> str:
 def _describe_rollback(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     found = visit.api.list_snapshots(stream=visit.path_params["name"])
     whole = [each for each in found if each["state"] == "COMPLETED"]
-    options = tuple((each["id"], f"{each['taken_at']}, {each['reason']}") for each in whole)
+    options = tuple(
+        (each["id"], f"{plain_time(each['taken_at'], visit.zone)}, {each['reason']}") for each in whole
+    )
     discard = FormField(
         "discard_staged",
         "Delete the rows that were staged after the snapshot",
@@ -298,10 +301,11 @@ def _roll_back(visit: Visit, fields: Mapping[str, str]) -> str:
 
 def _describe_delete(visit: Visit, _: Mapping[str, str]) -> ActionPage:
     found = visit.api.read_snapshot(visit.path_params["id"])
+    taken = f" It was taken {plain_time(found['taken_at'], visit.zone)}." if found["taken_at"] else ""
     return ActionPage(
         title=f"Delete the snapshot of {found['stream']}",
         effects=(
-            f"The snapshot {found['id']} is {found['state']}. It was taken: {found['taken_at'] or 'not yet'}.",
+            f"The snapshot {found['id']} is {found['state']}.{taken}",
             "With the snapshot, its files and its Pub/Sub snapshots are deleted.",
             "After that, the stream can't be rolled back to this snapshot. The stream itself does not change.",
         ),

@@ -338,7 +338,7 @@ class Console:
                 return _error_page(request, error.message, error.code, status)
             except RequestRefusedError as error:
                 code, status = error.details.get("code", error.code), int(error.details.get("status", 500))
-                return _error_page(request, error.message, str(code), status)
+                return _error_page(request, str(error.details.get("detail", error.message)), str(code), status)
 
         return answered
 

@@ -33,7 +33,8 @@ def read_backfill(visit: Visit, job: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_letters(visit: Visit) -> dict[str, Any]:
     """Return what the page of a backfill's dead letters shows: one by one, to choose those that go out again."""
-    return _read_list(visit, "dead-letters", "dead_letters", _LETTERS, preview_bytes=str(PREVIEW_BYTES))
+    title, preview = "Dead letters of a backfill", str(PREVIEW_BYTES)
+    return _read_list(visit, title, "dead-letters", "dead_letters", _LETTERS, preview_bytes=preview)
 
 
 def read_letter_payload(visit: Visit) -> bytes:
@@ -47,10 +48,10 @@ def read_letter_payload(visit: Visit) -> bytes:
 
 def read_missing(visit: Visit) -> dict[str, Any]:
     """Return what the page of a backfill's missing messages shows."""
-    return _read_list(visit, "missing", "messages", _MISSING)
+    return _read_list(visit, "Missing messages of a backfill", "missing", "messages", _MISSING)
 
 
-def _read_list(visit: Visit, part: str, name: str, size: int, **wanted: str) -> dict[str, Any]:
+def _read_list(visit: Visit, title: str, part: str, name: str, size: int, **wanted: str) -> dict[str, Any]:
     job, calls = visit.path_params["id"], visit.api.backfills
     token = visit.params.get("page_token")
     params = {"page_size": str(size), **wanted} | ({"page_token": token} if token else {})
@@ -58,7 +59,7 @@ def _read_list(visit: Visit, part: str, name: str, size: int, **wanted: str) -> 
     listed = visit.read(f"{part} {job} {token}", lambda: calls.read_part(job, part, **params))
     state = None if found.problem else found.data["state"]
     return {
-        "title": f"{part.replace('-', ' ').capitalize()} of a backfill",
+        "title": title,
         "id": job,
         "found": found,
         "job": found.data,

@@ -27,9 +27,10 @@ def render_left(job: Mapping[str, Any]) -> str:
     progress = job["progress"]
     if progress["selected"] is None:
         return "The backfill's query has not run yet, so the number of messages is unknown."
-    left = progress["selected"] - progress["published"] - progress["failed"]
+    left = progress["selected"] - progress["published"]
+    letters = f", including {progress['failed']:,} dead letters" if progress["failed"] else ""
     published = f"{progress['published']:,} of {progress['selected']:,} messages are published."
-    return f"{published} {left:,} are not published yet."
+    return f"{published} {left:,} are not published yet{letters}."
 
 
 def pause_effects(job: Mapping[str, Any]) -> tuple[str, ...]:

@@ -7,16 +7,17 @@ _MOST_ROWS: Final = 200
 
 
 def describe_fields(record: Mapping[str, Any], left_out: Collection[str] = ()) -> dict[str, Any]:
-    """Return the fields that have a value: ``facts`` by name, and a table for each list of records or map.
+    """Return the fields that have a value: ``facts`` by name, ``maps`` of names to values, and tables of records.
 
-    ``progress`` is a record of figures, which become facts; any other object maps names to values.
+    ``progress`` is a record of figures, which become facts.
 
     Example:
         >>> found = describe_fields({"since": None, "progress": {"merged": 1}, "files_removed": {"a.b": 7}})
-        >>> found["facts"], found["tables"][0]["columns"], found["tables"][0]["rows"]
-        ({'merged': 1}, ['name', 'files_removed'], [{'name': 'a.b', 'files_removed': 7}])
+        >>> found["facts"], found["maps"], found["tables"]
+        ({'merged': 1}, {'files_removed': {'a.b': 7}}, [])
     """
     facts: dict[str, Any] = {}
+    maps: dict[str, Mapping[str, Any]] = {}
     tables = []
     for name, value in record.items():
         if name in left_out or value is None:
@@ -24,12 +25,12 @@ def describe_fields(record: Mapping[str, Any], left_out: Collection[str] = ()) -
         if name == "progress":
             facts |= value
         elif isinstance(value, Mapping):
-            tables.append(_table(name, [{"name": key, name: each} for key, each in value.items()]))
+            maps |= {name: value} if value else {}
         elif isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
             tables.append(_table(name, value))
         else:
             facts[name] = value
-    return {"facts": facts, "tables": [table for table in tables if table["rows"]]}
+    return {"facts": facts, "maps": maps, "tables": [table for table in tables if table["rows"]]}
 
 
 def _table(name: str, rows: list[Mapping[str, Any]]) -> dict[str, Any]:

@@ -240,12 +240,9 @@ def _plan_effects(plan: Mapping[str, Any]) -> list[str]:
     else:
         many = f"A backfill publishes {rows:,} {'message' if rows == 1 else 'messages'} to {topic}."
     receivers = [each["name"] for each in plan["subscriptions"] if each["receives_replay"]]
-    reach = (
-        f"These subscriptions receive the messages: {', '.join(receivers)}."
-        if receivers
-        else "No subscription receives the messages."
-    )
-    return [many, reach, *(f"{each['code']}: {each['message']}" for each in plan["warnings"])]
+    # Where nobody receives them, a warning says so.
+    reach = [f"These subscriptions receive the messages: {', '.join(receivers)}."] if receivers else []
+    return [many, *reach, *(each["message"] for each in plan["warnings"])]
 
 
 def _read_sent(given: Mapping[str, str]) -> dict[str, Any] | None:

@@ -336,7 +336,8 @@ def _zoned_in_page(context: Context, value: str | datetime) -> str:
 
 @pass_context
 def _url_in_page(context: Context, path: str, **params: Any) -> str:
-    return make_url(path, context["visit"].zone, **params)
+    """Return an address; a page without a visit has no zone to keep."""
+    return make_url(path, context["visit"].zone if "visit" in context else parse_zone(None), **params)
 
 
 @pass_context

@@ -49,7 +49,8 @@ function watch(area) {
   area.addEventListener("input", later);
   area.addEventListener("scroll", () => { under.scrollTop = area.scrollTop; });
   for (const name of ["from", "to", "parameters"]) area.form.elements[name].addEventListener("input", later);
-  if (area.value) check();
+  // A range that is still to be written is no fault of the query.
+  if (area.value && (area.form.elements.from.value || !area.value.includes("@from"))) check();
 }
 
 // Offsets count characters, of which JavaScript's strings may have two units.
@@ -72,7 +73,7 @@ function line(text, rewrite) {
   const item = document.createElement("li");
   item.textContent = text;
   if (rewrite) {
-    const code = document.createElement("code");
+    const code = document.createElement(rewrite.endsWith(".") ? "span" : "code");
     code.textContent = rewrite;
     item.append(" ", code);
   }

@@ -6,7 +6,7 @@ from backfill.run.progress import Progress
 from jobs.keys import Keyring
 from model.job import JobState
 from tests.console.places import apply_schedule
-from tests.console.tab import calm
+from tests.console.tab import NARROW, calm
 
 pytestmark = pytest.mark.browser
 
@@ -148,6 +148,39 @@ def test_from_the_hole_to_the_launch_in_four_actions(yard, open_tab):
         tab.page.click("text=Launch: publish 30 messages")
         tab.page.wait_for_url("**/console/jobs/bf_*")
     assert yard.api.store.get(tab.page.url.rpartition("/")[2]).request["topic"] == "replay"
+
+
+def test_names_and_times_stay_whole_on_a_narrow_screen(yard, open_tab):
+    tab = open_tab(NARROW)
+    tab.sign_in(yard.key)
+    tab.open("/topics/orders?show=messages&step=hour")
+    tab.page.wait_for_selector("text=The search has read all messages")
+    lines = """(each) => {
+      const range = document.createRange();
+      range.selectNodeContents(each);
+      return range.getClientRects().length;
+    }"""
+    assert tab.page.locator(".message dt").first.evaluate(lines) == 1
+    first, middle, last = (each.bounding_box() for each in tab.page.locator(".axis span").all())
+    assert first["y"] == middle["y"] == last["y"]
+    assert first["x"] < middle["x"] < last["x"]
+    tab.open("/topics/orders/attach")
+    label = tab.page.locator("label.check")
+    box = label.locator("input").bounding_box()
+    assert label.evaluate("(each) => getComputedStyle(each).display") == "flex"
+    assert box["width"] < 30
+
+
+def test_a_query_has_no_findings_before_its_range_is_written(yard, open_tab):
+    tab = open_tab()
+    asked: list[str] = []
+    tab.page.on("request", lambda request: asked.append(request.url))
+    tab.sign_in(yard.key)
+    tab.open("/backfills/new?source=orders")
+    tab.page.wait_for_load_state("networkidle")
+    assert not [url for url in asked if url.endswith("/queries/check")]
+    tab.page.fill("#from", "2026-01-01T00:00:00Z")
+    tab.page.wait_for_selector("#findings:has-text('No value is given for @to.')")
 
 
 def test_what_the_gate_finds_is_underlined_while_one_types_and_mended_by_a_click(yard, open_tab):

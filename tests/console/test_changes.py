@@ -1,5 +1,7 @@
 """What waits for a decision: changes and held backfills on the page of each, over a real API."""
 
+import re
+
 import httpx
 import pytest
 
@@ -42,6 +44,8 @@ def test_who_asked_is_told_that_somebody_else_has_to_approve_and_may_take_it_bac
     assert done.headers["location"] == f"/console/jobs/{asked}"
     listed = bob.get("/console/jobs", params={"kind": "change", "state": "CANCELLED"}).text
     assert (asked in listed, "Drain stream backup" in listed) == (True, True)
+    everything = re.sub(r"<[^>]+>", "", bob.get("/console/jobs").text)
+    assert ("0 messages published" in everything, "of unknown" in everything) == (True, False)
     rejected = bob.get(f"/console/jobs/{asked}").text
     assert (EVIL in rejected, "not now &lt;img" in rejected) == (False, True)
     assert f"/jobs/{asked}/approve" not in rejected

@@ -74,6 +74,7 @@ def test_what_a_link_says_is_refused_where_it_is_none_of_the_choices(browser, pa
         "/manifests/nothing/launch",
         "/snapshots/sn_01K0ABCDEFGHJKMNPQRSTVWXYZ/delete",
         "/streams/nothing",
+        "/streams/nothing/drain",
         "/sources/nothing",
         "/topics/nothing",
         "/nowhere",
@@ -84,6 +85,13 @@ def test_a_page_of_what_does_not_exist_is_404_without_buttons(browser, path):
     assert (page.status_code, "<button" in page.text, 'class="button' in page.text) == (404, False, False), (
         page.text
     )
+    assert ('href="/console/streams"' in page.text, "(HTTP" in page.text) == (True, False), page.text
+
+
+def test_dead_letters_are_messages_that_are_not_published_yet(yard, browser):
+    page = browser.get(f"/jobs/{yard.failed}/retry").text
+    said = "990 of 1,000 messages are published. 10 are not published yet, including 10 dead letters."
+    assert said in page
 
 
 @pytest.mark.parametrize(

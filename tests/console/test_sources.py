@@ -76,6 +76,7 @@ def test_all_of_a_reason_are_redriven_as_planned_once_the_topic_is_typed(works, 
     text = words_of(asked.text)
     assert "All dead letters of hooks with the code wrong_type at lines[].count since" in text
     assert "A backfill publishes 3 messages to hooks." in text
+    assert ("nobody would receive them" in text, text.count("No subscription")) == (True, 1)
     fields = {
         name: unescape(value)
         for name, value in re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', asked.text)

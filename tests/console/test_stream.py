@@ -41,6 +41,17 @@ def test_a_step_that_nobody_recorded_is_unknown_in_chart_and_table(yard, browser
     assert part(browser.get("/console/streams/backup?over=day"), "Rate over the last day").count("<rect") == 144
 
 
+def test_totals_have_units_and_the_other_period_is_one_link(yard, browser):
+    page = browser.get("/console/streams/backup")
+    figures = part(page, "Figures")
+    assert "<dt>Messages</dt><dd>120,000</dd>" in figures
+    assert "<dt>Bytes</dt><dd>5.0 MB</dd>" in figures
+    for over, other in (("hour", "day"), ("day", "hour")):
+        rates = part(browser.get(f"/console/streams/backup?over={over}"), f"Rate over the last {over}")
+        assert re.findall(r'<a href="[^"]+">([^<]+)', rates) == [f"the last {other}"]
+    assert ">Cancel the stream</button>" in browser.get("/console/streams/backup/cancel").text
+
+
 def test_the_end_of_the_log_is_shown_as_text(yard, browser):
     assert "The log is empty." in part(browser.get("/console/streams/backup"), "End of the log")
     logs = yard.api.home / "logs"
@@ -89,6 +100,8 @@ def test_a_snapshot_is_rolled_back_to_or_deleted_from_its_row(yard, browser):
     assert f'href="{path}"' in row
     page = browser.get(path)
     assert "With the snapshot, its files and its Pub/Sub snapshots are deleted." in page.text
+    taken = re.search(r"It was taken (\S+ \S+ \+09:00)\.", browser.get(f"{path}?zone=Asia/Tokyo").text)[1]
+    assert f">{taken}, manual<" in browser.get("/console/streams/backup/rollback?zone=Asia/Tokyo").text
     fields = {"form_token": token_of(page), "do": "perform"}
     assert browser.post(path, data={**fields, "typed": "other"}).status_code == 422
     assert yard.api.store.get_snapshot(snapshot).state == "COMPLETED"

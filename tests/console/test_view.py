@@ -6,7 +6,16 @@ import pytest
 
 from console.guard import own_path
 from console.topic import draw_histogram, find_range
-from console.view import UNKNOWN, make_url, parse_zone, render_number, render_seconds, show_age, show_time
+from console.view import (
+    UNKNOWN,
+    _environment,
+    make_url,
+    parse_zone,
+    render_number,
+    render_seconds,
+    show_age,
+    show_time,
+)
 from model.errors import RequestRefusedError
 from tests.console.past import run_backfill
 
@@ -29,6 +38,17 @@ def test_an_age_has_the_exact_time_as_its_title_and_an_old_one_is_a_date():
     assert said["2026-07-01T03:00:00Z"] == exact
     assert said["2026-01-01T00:00:00Z"].endswith('title="2026-01-01 01:00:00 +01:00">2026-01-01</time>')
     assert show_age(None, zone, now) == UNKNOWN
+
+
+def test_of_many_attributes_the_first_are_shown_and_the_rest_is_folded() -> None:
+    payload = _environment().get_template("parts.html").module.payload
+    letter = {"data": "x", "data_bytes": 1, "is_cut": False, "encoding": "text"}
+    pairs = {f"consent_{number}": "yes" for number in range(7)}
+    shown, _, folded = str(payload({**letter, "attributes": pairs}, "m1", "/m1")).partition("<details>")
+    assert "consent_4=yes" in shown
+    assert "consent_5" not in shown
+    assert "<summary>2 more</summary>consent_5=yes, consent_6=yes</details>" in folded
+    assert 'data-label="Attributes" class="wide">-</td>' in str(payload({**letter, "attributes": {}}, "m1", "/"))
 
 
 def test_a_page_that_is_not_kept_up_to_date_has_the_times_themselves(yard, browser):
