@@ -15,7 +15,9 @@ def refuse_unknown_parameters(request: Request) -> None:
     Raises:
         RequestValidationError: it has.
     """
-    known = set(_names_of(request.scope["route"].dependant))
+    route = request.scope["route"]
+    # A former path passes its query on.
+    known = set(_names_of(route.dependant) if route.include_in_schema else request.query_params)
     text = "Extra inputs are not permitted"
     faults = [
         {"type": "extra_forbidden", "loc": ("query", name), "msg": text, "input": request.query_params[name]}

@@ -191,3 +191,15 @@ def test_a_page_that_was_read_before_somebody_decided_decides_nothing(api, keys)
             ("key:ann", "PENDING -> CANCELLED"),
             ("key:ann", "created"),
         ]
+
+
+def test_former_places_of_approvals_are_those_of_jobs(api, keys):
+    with api.client(keys["ann"]) as ann, api.client(keys["bob"]) as bob:
+        made = ann.post("/streams/backup:drain").json()
+        for word, state in {"WAITING": "PENDING", "EXPIRED": "FAILED"}.items():
+            listed = bob.get("/approvals", params={"page_size": 5, "state": word}, follow_redirects=False)
+            assert listed.status_code == 308
+            assert listed.headers["Location"] == f"/jobs?kind=change&page_size=5&state={state}"
+        rejected = bob.post(f"/approvals/{made['id']}:reject", json={"reason": "no"}, follow_redirects=True)
+        assert (rejected.status_code, rejected.json()["reason"]) == (200, "no")
+        assert bob.get(f"/approvals/{made['id']}", follow_redirects=True).json()["state"] == "CANCELLED"

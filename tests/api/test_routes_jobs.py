@@ -91,3 +91,60 @@ def test_a_retry_chooses_messages_of_a_backfill_alone(client, api):
     problem = assert_problem(client.post(f"{path}:retry", json={"only": "failed"}), 422, "request_invalid")
     assert problem["errors"][0]["pointer"] == "/only"
     assert client.post(f"{path}:retry", json={"only": "all"}).json()["state"] == "PENDING"
+
+
+@pytest.mark.parametrize(
+    ("method", "former", "place"),
+    [
+        ("GET", "/merges", "/jobs?kind=merge"),
+        ("GET", "/compactions?state=FAILED&state=PAUSED", "/jobs?kind=compaction&state=FAILED&state=PAUSED"),
+        ("GET", "/merges/mg_1", "/jobs/mg_1"),
+        ("GET", "/merges/mg_1%2F..%3Fx%0d", "/jobs/mg_1/..%3Fx%0D"),
+        ("GET", "/merges/mg_1/events?after=3", "/events?object=mg_1&after=3"),
+        ("POST", "/compactions/cp_1:retry", "/jobs/cp_1:retry"),
+        ("PATCH", "/backfills/bf_1", "/jobs/bf_1"),
+        ("GET", "/backfills/bf_1:watch?after=3", "/jobs/bf_1:watch?after=3"),
+        ("GET", "/backfills/bf_1/logs?tail=9&follow=true", "/jobs/bf_1/logs?tail=9&follow=true"),
+        ("GET", "/backfills/bf_1/events", "/events?object=bf_1"),
+        ("GET", "/streams/a%20b/updates", "/jobs?kind=update&stream=a%20b"),
+        ("GET", "/streams/backup/rollbacks", "/jobs?kind=restore&stream=backup"),
+        ("GET", "/streams/backup/events?after=7", "/events?object=stream/backup&after=7"),
+        ("GET", "/updates/up_1", "/jobs/up_1"),
+        ("POST", "/updates/up_1:roll_back", "/jobs/up_1:revert"),
+        ("GET", "/rollouts", "/jobs?kind=update"),
+        ("GET", "/rollouts/ro_1", "/jobs/ro_1"),
+        ("POST", "/rollouts/ro_1:reverse", "/jobs/ro_1:revert"),
+        ("POST", "/rollouts/ro_1:cancel", "/jobs/ro_1:cancel"),
+        *[
+            ("POST", f"/backfills/bf_1:{verb}", f"/jobs/bf_1:{verb}")
+            for verb in ("pause", "resume", "cancel", "retry", "revert", "approve")
+        ],
+    ],
+)
+def test_a_former_place_points_to_the_one_of_today(client, api, method, former, place):
+    before = len(api.audit())
+    answer = client.request(method, former)
+    assert (answer.status_code, answer.headers["location"]) == (308, place)
+    assert len(api.audit()) == before
+
+
+def test_a_client_that_follows_does_at_a_former_place_what_it_did(client, api):
+    made = paused(client)
+    headers = {"If-Match": made["etag"]}
+    changed = client.patch(f"/backfills/{made['id']}", **PATCHED, headers=headers, follow_redirects=True)
+    assert changed.json()["description"] == "x"
+    cancelled = client.post(f"/backfills/{made['id']}:cancel", follow_redirects=True)
+    assert cancelled.json()["state"] == "CANCELLED"
+    assert [line.action for line in api.audit()[-2:]] == ["changeJob", "cancelJob"]
+    assert client.get(f"/backfills/{made['id']}").json()["id"] == made["id"]
+    path = f"/backfills/{made['id']}/events"
+    events = client.get(path, follow_redirects=True).json()["events"]
+    later = client.get(f"{path}?after={events[-1]['number']}", follow_redirects=True)
+    assert later.json()["events"] == events[:-1]
+
+
+def test_a_former_place_is_nobody_s_without_a_key(start_api):
+    api = start_api()
+    api.make_key("backfills.read", name="first")
+    with api.client() as nobody:
+        assert nobody.post(f"/backfills/bf_{NOBODY}:cancel").status_code == 401
