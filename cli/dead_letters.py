@@ -178,6 +178,7 @@ def dead_letter_lines(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             ids = f"messages {', '.join(one['example_message_ids'])}"
             yield from wrap(ids, width, initial_indent="  ", subsequent_indent="  ")
     if any(one["repaired"] is None for one in reasons):
-        yield "\nThe number of repaired messages is unknown: name the staging tables in the API's"
-        yield "REFEED_QUERY_TABLES."
+        yield "\nThe number of repaired messages is unknown, so a second redrive sends them"
+        yield "again. To count them, start the API or 'refeed up' with the staging tables:"
+        yield "REFEED_QUERY_TABLES=staging.NAME,staging.OTHER"
     yield f"\nSend them again: refeed redrive --source {reasons[0]['source']}, first with --dry-run"

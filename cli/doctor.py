@@ -29,6 +29,7 @@ from model.errors import (
     TableNotFoundError,
 )
 from model.naming import counted
+from model.stream_record import ENDED_STATES
 
 if TYPE_CHECKING:
     from model.settings import Settings
@@ -190,7 +191,10 @@ def _examine_streams(settings: "Settings") -> Iterator[Finding]:
         state: State = "missing" if streams else "warning"
         log = settings.home / "logs" / f"{problem.name}.log"
         where = f" Its log: {log}" if log.exists() else ""
-        fix = _STREAM_FIXES[problem.code].format(name=problem.name)
+        # One that was launched and ended starts again by its name; a second 'refeed up' would be refused.
+        ended = {each.name for each in streams if each.generation is not None and each.state in ENDED_STATES}
+        fix = MENDS["stream_ended"] if problem.name in ended else _STREAM_FIXES[problem.code]
+        fix = fix.format(name=problem.name)
         yield Finding("streams", state, f"{problem.name}: {problem.message}{where}", fix)
     if not problems:
         named = ", ".join(f"{stream.name} {stream.state}" for stream in streams)

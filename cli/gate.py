@@ -70,7 +70,7 @@ def check(
     ] = False,
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Check whether a query may run, and print every reason against the query. Exit code 2: the query may not run.
+    """Check whether a backfill may run a query, and print every reason against it. Exit code 2: it may not run.
 
     The API checks the query of each backfill in the same way. This command needs no API and no Java.
     """

@@ -127,8 +127,8 @@ class ObjectKinds:
         """Return the kind and the id of the object that ``text`` names, if the kind has the verb.
 
         A job is also named by the beginning of its id, if no other id begins so, or as ``latest``: the caller's
-        newest job, or the newest one of the only kind that has the verb. A verb that only looks takes a bare name
-        too, if one object has it.
+        newest job, or the newest one of the only kind that has the verb. Both may stand after the kind. A verb
+        that only looks takes a bare name too, if one object has it.
 
         Raises:
             InputError: it names nothing, or several jobs, or the kind has no such verb.
@@ -145,7 +145,10 @@ class ObjectKinds:
             raise InputError(f"The rollouts of a manifest are updates, which have ids. Use: {way}")
         if rest:
             named = next((kind for kind in self.kinds if name in {kind.name, kind.plural}), None)
-            return _with_verb(named, verb, fitting, text), rest
+            of_kind = _with_verb(named, verb, fitting, text)
+            if rest == "latest" and "created_by" in of_kind.filters:
+                return self._find_latest(api, verb, [of_kind])
+            return of_kind, rest if of_kind.prefix is None else complete_id(api, of_kind, rest)
         if text == "latest":
             return self._find_latest(api, verb, fitting)
         prefix, _, rest = text.partition("_")

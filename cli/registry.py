@@ -118,7 +118,8 @@ def publish(
         out.print(f"published {', '.join(overlay)} to {registry.url}")
         topics = {source.topic: None for source in snapshot.sources if source.name not in known}
         if topics:
-            out.print(f"From now on, the pipeline reads new messages of {', '.join(topics)}.")
+            out.print(f"The pipeline begins to read {', '.join(topics)} within about a minute, if it runs.")
+            out.print("It does not read messages that are published earlier. 'refeed backfill' replays these.")
         for topic in topics:
             out.print(f"next: refeed backfill {topic} --from 24h   replays earlier messages, if they are archived")
 

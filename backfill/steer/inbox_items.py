@@ -16,7 +16,8 @@ from model.job import JobState
 def list_inbox(store: JobStore, folder_of: Callable[[str], JobFolder]) -> list[InboxItem]:
     """Return the backfills that go on, or are mended, only when somebody does something.
 
-    What ended is looked at for seven days, a thousand backfills at most.
+    What ended is looked at for seven days, a thousand backfills at most. The rows of a reverted backfill are meant
+    to be missing.
     """
     active = store.list_active(BACKFILL.name)
     items = [item for job in active if (item := _waiting(job, store, folder_of)) is not None]
@@ -25,7 +26,7 @@ def list_inbox(store: JobStore, folder_of: Callable[[str], JobFolder]) -> list[I
         if job.state is JobState.FAILED:
             code = None if job.error is None else job.error.code
             items.append(replace(_item(job, "failure", job.finished_at, error_message(job)), code=code))
-        elif verification.get("state") == "incomplete":
+        elif verification.get("state") == "incomplete" and not job.options.get("reverted"):
             missing = verification.get("missing")
             said = "an unknown number of" if missing is None else f"{missing:,}"
             items.append(

@@ -14,6 +14,7 @@ from connectors.spark import java
 from jobs.store import JobStore
 from model.errors import JavaNotFoundError, PubSubError
 from model.stream_options import StreamKind
+from model.stream_record import Wanted
 from streams.status import StatusFile
 from tests.worlds.bucket import SCHEMES
 from tests.worlds.folders import bucket_folder
@@ -97,6 +98,11 @@ def test_a_launched_stream_that_nobody_starts_is_missing_its_agent(refeed, pubsu
     found = findings(refeed("doctor", "--json"))["streams"]
     assert (found["state"], found["fix"]) == ("missing", "refeed up")
     assert found["found"] == "backup: It was launched, but no agent runs it."
+    assert refeed("attach", "orders").code == 0
+    with closing(JobStore(home / "jobs.db")) as store:
+        store.end_stream("backup", Wanted.DRAINED, actor="ann")
+    found = findings(refeed("doctor", "--json"))["streams"]
+    assert (found["state"], found["fix"]) == ("missing", "refeed launch backup")
 
 
 def test_every_wrong_setting_is_a_finding(refeed, monkeypatch):

@@ -68,6 +68,8 @@ def calls(monkeypatch):
         (FIRST[:-1] + "0", FIRST),
         (f"merge/{SECOND}", SECOND),
         (f"job/{SECOND}", SECOND),
+        ("merge/latest", FIRST),
+        ("backfill/bf_01M7", NEWEST_BACKFILL),
         ("latest", FIRST),
     ],
 )

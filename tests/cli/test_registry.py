@@ -144,7 +144,7 @@ def test_a_fault_of_the_registry_itself_is_not_one_of_the_given_file(refeed, fil
 
 def test_a_new_source_is_published_with_how_earlier_messages_come_in(refeed, files):
     first = refeed("source", "publish", *files()).out
-    assert "From now on, the pipeline reads new messages of orders, hooks." in first
+    assert "The pipeline begins to read orders, hooks within about a minute, if it runs." in first
     assert "next: refeed backfill orders --from 24h" in first
     assert "next: refeed backfill hooks --from 24h" in first
     more = SOURCES + "  visits: {topic: seen, schema: inferred}\n"

@@ -27,6 +27,10 @@ def test_what_did_not_land_whole_waits_and_what_landed_does_not(store, tmp_path)
         verification = {"state": state, "missing": missing}
         store.set_verification(job_id, verification, actor="service", epoch=0, again_seconds=None)
     ended(store, JobState.CANCELLED)
+    reverted = ended(store, JobState.SUCCEEDED)
+    store.change(reverted, actor="ann", what="reverted", options={"reverted": {"by": "ann", "rows": 3}})
+    verification = {"state": "incomplete", "missing": 3}
+    store.set_verification(reverted, verification, actor="service", epoch=0, again_seconds=None)
     (item,) = items(store, tmp_path)
     assert (item.kind, item.message) == ("incomplete", "3 messages are not in the staging table")
     assert _DOES[item.kind, item.resource].format(id=item.id).startswith("refeed missing bf_")
