@@ -1,9 +1,6 @@
 """What somebody would try who wants in, wants more than they may, or wants the service to stop."""
 
 import base64
-import hashlib
-import hmac
-import json
 import socket
 import statistics
 import threading
@@ -360,39 +357,15 @@ def token_api(start_api, issuer):
     )
 
 
-def forged(header: dict[str, Any], claims: dict[str, Any], secret: bytes | None) -> str:
-    parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in (header, claims)]
-    signed = ".".join(parts)
-    digest = b"" if secret is None else hmac.new(secret, signed.encode(), hashlib.sha256).digest()
-    return f"{signed}.{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
-
-
 def test_no_token_gets_by_that_the_issuer_did_not_sign_for_this_service(token_api, issuer, generated_key):
+    """All that can be wrong with a token is in tests/connectors/oidc/test_tokens.py."""
     scope = "backfills.admin"
     good = issuer.token(scope=scope)
-    head, payload, signature = good.split(".")
-    claims = issuer.claims(scope=scope)
-    public = json.dumps(issuer.keys[0]).encode()
-    now = int(time.time())
     tokens = {
-        "another audience": issuer.token(scope=scope, aud="other"),
-        "no audience": issuer.token(scope=scope, aud=None),
         "an audience that only begins like it": issuer.token(scope=scope, aud="refeed2"),
         "another issuer": issuer.token(scope=scope, iss=f"{issuer.url}/"),
-        "expired": issuer.token(scope=scope, exp=now - 600),
-        "not yet": issuer.token(scope=scope, nbf=now + 600),
-        "no expiry": issuer.token(scope=scope, exp=None),
         "another key": issuer.token(scope=scope, key=generated_key("RS256", 1)),
-        "alg none": forged({"alg": "none", "kid": "one"}, claims, None),
-        "alg NoNe": forged({"alg": "NoNe", "kid": "one"}, claims, None),
-        "alg HS256 with the public key": forged({"alg": "HS256", "kid": "one"}, claims, public),
-        "kid is a path": forged({"alg": "HS256", "kid": "../../../../dev/null"}, claims, b""),
-        "kid is SQL": forged({"alg": "RS256", "kid": "x' UNION SELECT 'key"}, claims, b"key"),
-        "jku": issuer.token(scope=scope, key=generated_key("RS256", 1), header={"jku": f"{issuer.url}/evil"}),
-        "no signature": f"{head}.{payload}.",
-        "two parts": f"{head}.{payload}",
-        "changed claims": f"{head}.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode()}.{signature}",
-        "five parts": f"{head}.{payload}.{signature}.{payload}.{signature}",
+        "no signature": good.rpartition(".")[0] + ".",
     }
     with token_api.client(good) as client:
         assert client.get("/backfills").status_code == 200
@@ -401,8 +374,6 @@ def test_no_token_gets_by_that_the_issuer_did_not_sign_for_this_service(token_ap
             response = client.get("/backfills")
         assert (name, response.status_code) == (name, 401)
         assert token not in repr(token_api.audit())
-    assert "/evil" not in issuer.fetched
-    assert len(issuer.fetched) <= 4
 
 
 def test_a_token_in_the_place_of_a_key_and_a_key_in_the_place_of_a_token_are_nothing(token_api, issuer):

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx
-import jwt
 import pytest
 
 from tests.api.backfills import assert_problem
@@ -235,11 +234,6 @@ def test_an_attempt_that_this_deployment_did_not_make_is_refused(browser, forge)
         ({"aud": ["refeed-console", "another"]}, "issued to another client"),
         ({"aud": ["refeed-console", "another"], "azp": "another"}, "issued to another client"),
         ({"azp": "another"}, "issued to another client"),
-        ({"iss": "https://evil.example"}, "Invalid issuer"),
-        ({"exp": 1_000_000_000}, "expired"),
-        ({"exp": None}, 'missing the "exp" claim'),
-        ({"sub": None}, 'missing the "sub" claim'),
-        ({"iat": 4_000_000_000}, "not yet valid"),
         ({"key": "another"}, "InvalidSignatureError"),
     ],
 )
@@ -248,17 +242,6 @@ def test_an_id_token_that_is_not_right_is_refused(browser, changes, why):
         changes = {"key": generated_key("RS256", 1)}
     browser.provider.id_changes = changes
     assert why in browser.refusal()
-
-
-def test_an_id_token_that_nobody_signed_is_refused(browser):
-    started = browser.start()
-    nonce = dict(parse_qsl(urlsplit(started["authorization_url"]).query))["nonce"]
-    claims = browser.provider.issuer.claims(aud="refeed-console", nonce=nonce)
-    secret = browser.provider.client_secret
-    for token in (jwt.encode(claims, None, "none"), jwt.encode(claims, f"{secret}{secret}", "HS256")):
-        browser.provider.id_token = token
-        assert "algorithm is not allowed" in browser.refusal(started)
-        started = browser.start()
 
 
 def test_an_access_token_that_the_api_does_not_take_is_said_so(browser):

@@ -50,13 +50,6 @@ def test_an_array_falls_into_the_bytes_of_its_elements(values, indent):
     assert [item.fault for item in items] == [None] * len(values)
 
 
-def test_an_element_keeps_its_bytes_and_has_its_own_fault():
-    found = list(split_array(b'\n[ {"a" : 1.0 } ,\t{"b":1,"b":2}, "\\ud800" , 7 ]\n'))
-    assert [item.data for item in found] == [b'{"a" : 1.0 }', b'{"b":1,"b":2}', b'"\\ud800"', b"7"]
-    codes = [item.fault and item.fault.details["errors"][0]["code"] for item in found]
-    assert codes == [None, "json_name_repeated", "json_surrogate", None]
-
-
 @pytest.mark.parametrize("data", [b"[1", b"[1,]", b"[,1]", b"[1 2]", b"[1]]", b"[1],", b"[", b'["\xff"]', b"[]x"])
 def test_a_broken_array_gives_nothing(data):
     with pytest.raises(RequestInvalidError):

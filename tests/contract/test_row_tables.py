@@ -227,13 +227,6 @@ def test_an_attempt_is_told_by_its_commit_from_another_owner_s_of_the_same_numbe
     assert world.ids(world.orders) == [1]
 
 
-def test_an_attempt_that_was_never_made_is_in_no_table(world):
-    world.write(world.orders, 1)  # its driver died before the commit
-    again = world.start()
-    assert again.settle(1, [world.orders, world.members]) == frozenset()
-    assert world.rows(world.orders) == []
-
-
 def test_a_stream_that_lost_its_lease_commits_to_no_table(world):
     part = world.write(world.orders, 1)
     successor = world.start("t")

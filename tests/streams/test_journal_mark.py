@@ -5,7 +5,7 @@ import pytest
 
 from model.errors import CheckpointCorruptError
 from streams import journal_mark as journal_mark_module
-from streams.journal_mark import JournalMark, ask_to_learn
+from streams.journal_mark import JournalMark
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
@@ -46,16 +46,6 @@ def test_nothing_is_left_to_learn_when_pubsub_keeps_nothing_from_before(tmp_path
     )
     monkeypatch.setattr(journal_mark_module, "datetime", later)
     assert mark.knows("a")
-
-
-def test_what_was_asked_is_done_once_and_its_time_stays_for_tables_that_come_later(tmp_path):
-    ask_to_learn(tmp_path / "journal", NOON)
-    mark = JournalMark(tmp_path / "journal")
-    assert mark.is_asked
-    mark.begin(knows_all=False)
-    found = JournalMark(tmp_path / "journal")
-    assert not found.is_asked
-    assert found.learn_since == NOON
 
 
 def test_a_damaged_file_is_named_and_the_way_out_works(tmp_path):
