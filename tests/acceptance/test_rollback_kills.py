@@ -24,13 +24,8 @@ pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(900)]
 ANN = Principal("ann", frozenset({STREAMS_READ, STREAMS_OPERATE}))
 SNAPSHOT_PLACES = ("snapshot.captured", "snapshot.sources", "snapshot.copied")
 RESTORE_PLACES = (
-    "restore.stop.entered",
-    "restore.stop.done",
-    "restore.put_back.entered",
-    "restore.before",
-    "restore.restored",
-    "restore.sought",
-    "restore.put_back.done",
+    *("restore.stop.entered", "restore.stop.done", "restore.put_back.entered", "restore.before"),
+    *("restore.restored", "restore.sought", "restore.put_back.done"),
 )
 
 

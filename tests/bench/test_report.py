@@ -24,19 +24,7 @@ def test_a_row_has_a_cell_a_column_and_nothing_where_there_is_no_figure():
     row = render_row(RESULT)
     assert len(row) == len(COLUMNS)
     assert row == [
-        "backup",
-        "messages/s",
-        "120,000",
-        "150,000",
-        "",
-        "15,000",
-        "",
-        "0.80",
-        "",
-        "8.00",
-        "",
-        "",
-        "7.25",
+        *("backup", "messages/s", "120,000", "150,000", "", "15,000", "", "0.80", "", "8.00", "", "", "7.25"),
         "1 of 2 met",
     ]
 

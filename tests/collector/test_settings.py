@@ -36,13 +36,8 @@ def test_all_faults_are_told_at_once(tmp_path):
     """
     found = faults_of(tmp_path, text, "orders", "metrics", "1")
     for part in (
-        "topics.members",
-        "max_body_bytes",
-        "colour",
-        "topics.orders.format",
-        "topics.orders.public",
-        "keys.0",
-        "keys.1",
+        *("topics.members", "max_body_bytes", "colour", "topics.orders.format", "topics.orders.public"),
+        *("keys.0", "keys.1"),
     ):
         assert any(fault.startswith(part) for fault in found), part
     assert any("metrics is a path of the collector itself" in fault for fault in found)
@@ -149,14 +144,8 @@ def test_faults_of_sns_topics_are_named(tmp_path):
     """
     found = "; ".join(faults_of(tmp_path, text))
     for part in (
-        "max_age_seconds",
-        "orders.fifo",
-        "s3-us-west-2",
-        "arn:aws:sqs",
-        ":a.topics",
-        "not a pattern",
-        "belong together",
-        "env:NAME",
+        *("max_age_seconds", "orders.fifo", "s3-us-west-2", "arn:aws:sqs", ":a.topics", "not a pattern"),
+        *("belong together", "env:NAME"),
     ):
         assert part in found
     text = f"sns: {{topics: {{'{arn}:orders': {{topics: [orders, members]}}}}}}"

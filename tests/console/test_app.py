@@ -18,12 +18,7 @@ from tests.archive import messages, write_commits
 from tests.console.yard import BIG, EVIL, make_yard, open_client, sign_in, token_of
 
 PAGES = (
-    "",
-    "/topics",
-    "/topics/orders?show=page&step=minute",
-    "/streams",
-    "/streams/backup",
-    "/jobs",
+    *("", "/topics", "/topics/orders?show=page&step=minute", "/streams", "/streams/backup", "/jobs"),
     "/schedules",
 )
 SECONDS = 20.0

@@ -42,8 +42,10 @@ def test_without_exactly_once_the_same_late_ack_counts(shop):
     shop.publish(b"a")
     (first,) = shop.pull(subscription)
     shop.nack(subscription, [first])
-    shop.pull(subscription)
+    (again,) = shop.pull(subscription)
     shop.ack(subscription, [first])
+    shop.nack(subscription, [again])
+    assert shop.pull_now(subscription) == []
 
 
 def test_more_time_for_a_lease_that_is_over_fails(shop, subscription):

@@ -74,15 +74,8 @@ _QUERY: Final = StreamQuery(
 )
 _PACKAGES: Final = frozenset(
     {
-        "streams",
-        "rollout",
-        "jobs.disk_files",
-        "jobs.steps",
-        "jobs.stream_threads",
-        "pipeline.staged_ids",
-        "connectors.pubsub.ack_deadline",
-        "connectors.pubsub.pull",
-        "connectors.pubsub.publish",
+        *("streams", "rollout", "jobs.disk_files", "jobs.steps", "jobs.stream_threads", "pipeline.staged_ids"),
+        *("connectors.pubsub.ack_deadline", "connectors.pubsub.pull", "connectors.pubsub.publish"),
         "connectors.pubsub.source",
     }
 )

@@ -164,26 +164,11 @@ def test_a_condition_may_use_parameters_and_read_the_archive_within_bounds_of_it
 
 
 BREAKS = [
-    "TRUE) OR (TRUE",
-    "TRUE) OR (_PARTITIONDATE = '2026-01-10'",
-    "TRUE) OR (_PARTITIONDATE = '2026-01-10' AND TRUE",
-    "[1) OR (1]",
-    "TRUE)",
-    "(TRUE",
+    *("TRUE) OR (TRUE", "TRUE) OR (_PARTITIONDATE = '2026-01-10'"),
+    *("TRUE) OR (_PARTITIONDATE = '2026-01-10' AND TRUE", "[1) OR (1]", "TRUE)", "(TRUE"),
     "TRUE)) UNION ALL (SELECT * FROM backup.messages WHERE (_PARTITIONDATE = '2026-01-10'",
-    "TRUE; DROP TABLE backup.messages",
-    "TRUE;",
-    "TRUE /*",
-    "'",
-    "TRUE '''",
-    "`",
-    "-- nothing",
-    "/**/",
-    "  ",
-    "TRUE) LIMIT 5 -- ",
-    "TRUE) -- \n OR (TRUE",
-    "\ud800",
-    "TRUE \x00",
+    *("TRUE; DROP TABLE backup.messages", "TRUE;", "TRUE /*", "'", "TRUE '''", "`", "-- nothing", "/**/", "  "),
+    *("TRUE) LIMIT 5 -- ", "TRUE) -- \n OR (TRUE", "\ud800", "TRUE \x00"),
 ]
 WRONG = [
     *("TRUE LIMIT 5", "TRUE */", "1", "TRUE, FALSE", "TRUE ORDER BY topic", "nothing = 1"),

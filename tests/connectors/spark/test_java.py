@@ -112,12 +112,7 @@ def test_our_own_java_drops_the_module_it_lacks_and_nothing_else(own_java: Path)
         "two words",
         "$HOME 'and' \"more\" \\",
     ) == [
-        "-Xmx1g",
-        "--add-modules",
-        "java.sql",
-        "--add-modules=java.se",
-        "",
-        "two words",
+        *("-Xmx1g", "--add-modules", "java.sql", "--add-modules=java.se", "", "two words"),
         "$HOME 'and' \"more\" \\",
     ]
 
