@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas import CodedMessage, changes_of
 from backfill.plan.plan import TimeWindow
+from backfill.plan.price import PlanPrice
 from backfill.plan.reach import PlanSubscription
 from backfill.plan.request import BackfillRequest
 from backfill.run.dead_letters import DeadLetterReason
@@ -302,24 +303,6 @@ class PlanBounds(BaseModel):
     bytes: int | None = Field(
         description="The maximum number of bytes in the selected rows, including their attributes."
     )
-
-
-class PlanPricePart(BaseModel):
-    """One part of a replay's price."""
-
-    what: str = Field(description="The name of the part.")
-    bytes: int | None = Field(
-        description="The billed bytes. Null if the number is unknown, or if the price does not depend on bytes."
-    )
-    usd: float | None = Field(description="The price at list prices. Null means unknown.")
-
-
-class PlanPrice(BaseModel):
-    """The price of a replay, including its query, at the list prices in docs/cost.md."""
-
-    usd: float | None = Field(description="The whole price. Null if a part is unknown.")
-    at_least_usd: float = Field(description="The sum of the known parts of the price.")
-    parts: list[PlanPricePart] = Field(description="The parts of the price.")
 
 
 class PlanOut(BaseModel):

@@ -183,6 +183,7 @@ class StreamCheck(BaseModel):
     options: Annotated[dict[str, Any], WithJsonSchema(options_schema(*OPTIONS.values()))] = Field(
         default_factory=dict,
         description="The options to change. For a null option, the stream uses the deployment's default again.",
+        examples=[{"slots": 8}],
     )
     mapping: dict[str, str | None] = Field(
         default_factory=dict,

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasPath, BaseModel, ConfigDict, Field
 
 from api.schemas import CodedMessage
+from api.schemas_streams import StreamCheck
 from model.stream_update import (
     MAX_SHADOW_HOURS,
     MAX_VALIDATE_SECONDS,
@@ -39,25 +40,9 @@ class UpdateShadow(BaseModel):
     )
 
 
-class UpdateCreate(BaseModel):
+class UpdateCreate(StreamCheck):
     """An update of a stream."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    release: str | None = Field(
-        default=None, description="The wanted release. Null means the installed version.", max_length=64
-    )
-    options: dict[str, Any] = Field(
-        default_factory=dict,
-        description="The options to change. For a null option, the stream uses the deployment's default again.",
-        examples=[{"slots": 8}],
-    )
-    mapping: dict[str, str | None] = Field(
-        default_factory=dict,
-        description="The renamed sources. Each key is a source's old name, and its value is the new name. A "
-        "null value means that the stream no longer reads the source.",
-        examples=[{"orders": "sales"}],
-    )
     validate_seconds: Annotated[
         float,
         Field(

@@ -13,7 +13,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from backfill.plan.options import UNBOUNDED, SelectionBounds
-from backfill.plan.price import Billing, ReplayPrice, price_of, price_replay
+from backfill.plan.price import Billing, PlanPrice, price_of, price_replay
 from backfill.plan.reach import render_subscriptions
 from backfill.plan.validation import ValidRequest
 from connectors.pubsub.client import SubscriptionInfo
@@ -82,7 +82,7 @@ class Plan:
     bytes: int | None
     bytes_scanned: int
     price_usd: float | None
-    replay_price: ReplayPrice | None
+    replay_price: PlanPrice | None
     rows_by_topic: dict[str, int]
     rows_by_hour: list[dict[str, Any]]
     first_publish_time: str | None
@@ -97,7 +97,8 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Return it in the API's shape."""
-        return asdict(self)
+        price = None if self.replay_price is None else self.replay_price.model_dump()
+        return {**asdict(self), "replay_price": price}
 
 
 def make_plan(

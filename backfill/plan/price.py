@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pydantic import BaseModel, Field
+
 from connectors.pubsub.client import SubscriptionInfo
 from warehouse.figures import SELECTION_KEPT_DAYS, QueryFigures
 
@@ -21,22 +23,22 @@ _TIB: Final = 2**40
 _MONTH_DAYS: Final = 30
 
 
-@dataclass(frozen=True, slots=True)
-class PricePart:
-    """One thing that is billed, its bytes where they are what is billed, and its price; None is unknown."""
+class PlanPricePart(BaseModel):
+    """One part of a replay's price."""
 
-    what: str
-    bytes: int | None
-    usd: float | None
+    what: str = Field(description="The name of the part.")
+    bytes: int | None = Field(
+        description="The billed bytes. Null if the number is unknown, or if the price does not depend on bytes."
+    )
+    usd: float | None = Field(description="The price at list prices. Null means unknown.")
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayPrice:
-    """What a replay costs: ``usd`` is None while a part is unknown, ``at_least_usd`` is the sum of the others."""
+class PlanPrice(BaseModel):
+    """The price of a replay, including its query, at the list prices in docs/cost.md."""
 
-    usd: float | None
-    at_least_usd: float
-    parts: tuple[PricePart, ...]
+    usd: float | None = Field(description="The whole price. Null if a part is unknown.")
+    at_least_usd: float = Field(description="The sum of the known parts of the price.")
+    parts: list[PlanPricePart] = Field(description="The parts of the price.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Billing:
 
 def price_replay(
     figures: QueryFigures, subscriptions: Sequence[SubscriptionInfo], billing: Billing
-) -> ReplayPrice | None:
+) -> PlanPrice | None:
     """Return what a replay of a query's rows costs, None where nothing of it is billed.
 
     Every attached subscription of the target is paid for, also where its filter drops the messages: "Filtered
@@ -66,11 +68,12 @@ def price_replay(
         >>> price_replay(rows, [backup], Billing(is_pubsub_billed=True)).usd
         80.0
     """
-    parts = tuple(_parts(figures, subscriptions, billing))
+    parts = list(_parts(figures, subscriptions, billing))
     if not parts:
         return None
     known = [part.usd for part in parts if part.usd is not None]
-    return ReplayPrice(sum(known) if len(known) == len(parts) else None, sum(known), parts)
+    whole = sum(known) if len(known) == len(parts) else None
+    return PlanPrice(usd=whole, at_least_usd=sum(known), parts=parts)
 
 
 def price_of(size_bytes: int | None, usd_per_tib: float | None) -> float | None:
@@ -87,7 +90,7 @@ def price_of(size_bytes: int | None, usd_per_tib: float | None) -> float | None:
 
 def _parts(
     figures: QueryFigures, subscriptions: Sequence[SubscriptionInfo], billing: Billing
-) -> Iterator[PricePart]:
+) -> Iterator[PlanPricePart]:
     size = figures.message_bytes
     if figures.bytes_billed is not None:
         yield _part("query", figures.bytes_billed, billing.query_usd_per_tib)
@@ -102,8 +105,8 @@ def _parts(
             if not subscription.detached:
                 yield _part(f"delivery to {subscription.id}", tagged, PUBSUB_USD_PER_TIB)
     if billing.runs_on_dataproc:
-        yield PricePart("Dataproc batch", None, None)
+        yield PlanPricePart(what="Dataproc batch", bytes=None, usd=None)
 
 
-def _part(what: str, size_bytes: int | None, usd_per_tib: float | None) -> PricePart:
-    return PricePart(what, size_bytes, price_of(size_bytes, usd_per_tib))
+def _part(what: str, size_bytes: int | None, usd_per_tib: float | None) -> PlanPricePart:
+    return PlanPricePart(what=what, bytes=size_bytes, usd=price_of(size_bytes, usd_per_tib))
