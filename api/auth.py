@@ -11,7 +11,7 @@ from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.errors import answer_error
-from api.sign_in import SignInAnswer, SignInDesk, StartedSignIn
+from api.sign_in import CompleteSignInIn, SignInDesk, StartedSignInOut
 from api.swagger import PUBLIC_PATHS as _PAGE_PATHS
 from connectors.oidc.tokens import TokenVerifier
 from jobs.keys import KEY_MARK, Keyring
@@ -123,7 +123,7 @@ class Gatekeeper:
         """The issuer that people sign in with, None where they can't."""
         return None if self._sign_ins is None else self._sign_ins.issuer
 
-    def start_sign_in(self) -> StartedSignIn:
+    def start_sign_in(self) -> StartedSignInOut:
         """Start a sign-in with the identity provider.
 
         Raises:
@@ -134,9 +134,7 @@ class Gatekeeper:
             raise SignInRefusedError(_NO_SIGN_IN)
         return self._sign_ins.start()
 
-    def complete_sign_in(
-        self, request: Request, attempt: str, answer: SignInAnswer
-    ) -> tuple[UserSession, Principal, str]:
+    def complete_sign_in(self, request: Request, answer: CompleteSignInIn) -> tuple[UserSession, Principal, str]:
         """Open a session for who comes back from the provider; return it, whose it is, and its token.
 
         Raises:
@@ -147,7 +145,7 @@ class Gatekeeper:
         try:
             if self._sign_ins is None:
                 raise SignInRefusedError(_NO_SIGN_IN)  # noqa: TRY301  it is slowed down like every other refusal
-            session, claims, token = self._sign_ins.complete(attempt, answer)
+            session, claims, token = self._sign_ins.complete(answer)
         except SignInRefusedError:
             _take(self._strangers, address_of(request.scope))
             raise

@@ -1,19 +1,17 @@
 """Sign-in with an identity provider: how people may sign in, a sign-in started, and one completed."""
 
-from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response, status
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from api.answers import problems
 from api.routes_sessions import OpenedSessionOut, show_caller
-from api.sign_in import SignInAnswer
+from api.sign_in import CompleteSignInIn, StartedSignInOut
 from api.state import services_of
 
 router: Final = APIRouter(tags=["sessions"])
 _AWAY: Final = "The identity provider does not answer."
-_MAX_CHARS: Final = 8192
 
 
 class SignInMethodsOut(BaseModel):
@@ -21,35 +19,6 @@ class SignInMethodsOut(BaseModel):
 
     issuer: str | None = Field(
         description="The identity provider's issuer. Null if there is no identity provider."
-    )
-
-
-class StartedSignInOut(BaseModel):
-    """A started sign-in. The browser must complete the sign-in within ten minutes."""
-
-    attempt: str = Field(
-        description="The id of this sign-in. The browser sends this id again to complete the sign-in."
-    )
-    state: str = Field(description="The value that the provider sends back. This value identifies the attempt.")
-    authorization_url: str = Field(description="The address to which the browser goes to sign in.")
-    expires_at: datetime = Field(description="The time after which the sign-in can't be completed.")
-
-
-Given = Annotated[str | None, Field(max_length=_MAX_CHARS)]
-
-
-class CompleteSignInIn(BaseModel):
-    """The identity provider's answer to a sign-in."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    attempt: Annotated[str, Field(max_length=_MAX_CHARS, description="The `attempt` that startSignIn returned.")]
-    state: Given = Field(default=None, description="The parameter `state` in the provider's answer.")
-    code: Given = Field(default=None, description="The parameter `code` in the provider's answer.")
-    iss: Given = Field(default=None, description="The parameter `iss` in the provider's answer.")
-    error: Given = Field(default=None, description="The parameter `error` in the provider's answer.")
-    error_description: Given = Field(
-        default=None, description="The parameter `error_description` of the provider's answer."
     )
 
 
@@ -91,7 +60,6 @@ def complete_sign_in(request: Request, response: Response, body: CompleteSignInI
     Each attempt can be completed only once.
     """
     gatekeeper = services_of(request).gatekeeper
-    answer = SignInAnswer(**body.model_dump(exclude={"attempt"}))
-    session, caller, token = gatekeeper.complete_sign_in(request, body.attempt, answer)
+    session, caller, token = gatekeeper.complete_sign_in(request, body)
     response.headers["Location"] = "/sessions/current"
     return {**show_caller(caller, gatekeeper), "expires_at": session.expires_at, "token": token}

@@ -14,6 +14,7 @@ from backfill.plan.request import BackfillRequest
 from backfill.run.dead_letters import DeadLetterReason
 from backfill.steer.rates import BackfillRate
 from backfill.steer.reader import BackfillSlice
+from backfill.steer.verification import MissingMessageOut
 from model.declaration import example_of
 from model.job import JobState
 
@@ -394,20 +395,6 @@ class DeadLetterReasons(BaseModel):
     """Why messages could not be published, the most frequent reason first."""
 
     reasons: list[DeadLetterReason]
-
-
-class MissingMessageOut(BaseModel):
-    """A selected message that is not in the target's staging table."""
-
-    row: int = Field(description="The row's number in the selection.")
-    message_id: str | None
-    topic: str | None = Field(description="The topic of the archived message.")
-    publish_time: datetime | None
-    code: str | None = Field(
-        description="If the message became a dead letter of the pipeline since the backfill was created: the code "
-        "of the dead letter. Else null."
-    )
-    reason: str | None = Field(description="The reason of this dead letter.")
 
 
 class MissingPage(BaseModel):

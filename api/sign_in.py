@@ -6,9 +6,10 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.oidc.provider import Provider
 from jobs.store import JobStore, UserSession
@@ -21,28 +22,39 @@ _ATTEMPT: Final = re.compile(
     r"(?P<signed>(?P<id>[A-Za-z0-9_-]{43})\.(?P<ends>\d{10}))\.(?P<mac>[A-Za-z0-9_-]{43})"
 )
 _SAID_CHARS: Final = 300
+_MAX_CHARS: Final = 8192
 _UNKNOWN: Final = "This sign-in was not started in this browser, has expired, or was already used. Start it again."
 
 
-@dataclass(frozen=True, slots=True)
-class SignInAnswer:
-    """What came back to the callback: parameters of RFC 6749, 4.1.2, and of RFC 9207."""
+class StartedSignInOut(BaseModel):
+    """A started sign-in. The browser must complete the sign-in within ten minutes."""
 
-    state: str | None = None
-    code: str | None = None
-    iss: str | None = None
-    error: str | None = None
-    error_description: str | None = None
+    attempt: str = Field(
+        description="The id of this sign-in. The browser sends this id again to complete the sign-in."
+    )
+    state: str = Field(description="The value that the provider sends back. This value identifies the attempt.")
+    authorization_url: str = Field(description="The address to which the browser goes to sign in.")
+    expires_at: datetime = Field(description="The time after which the sign-in can't be completed.")
 
 
-@dataclass(frozen=True, slots=True)
-class StartedSignIn:
-    """A sign-in that was started: ``attempt`` stays in the browser as a cookie, ``state`` goes to the provider."""
+Given = Annotated[str | None, Field(max_length=_MAX_CHARS)]
 
-    attempt: str
-    state: str
-    authorization_url: str
-    expires_at: datetime
+
+class CompleteSignInIn(BaseModel):
+    """The identity provider's answer to a sign-in."""
+
+    # Parameters of RFC 6749, 4.1.2, and of RFC 9207.
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    attempt: Annotated[str, Field(max_length=_MAX_CHARS, description="The `attempt` that startSignIn returned.")]
+    state: Given = Field(default=None, description="The parameter `state` in the provider's answer.")
+    code: Given = Field(default=None, description="The parameter `code` in the provider's answer.")
+    iss: Given = Field(default=None, description="The parameter `iss` in the provider's answer.")
+    error: Given = Field(default=None, description="The parameter `error` in the provider's answer.")
+    error_description: Given = Field(
+        default=None, description="The parameter `error_description` of the provider's answer."
+    )
 
 
 class SignInDesk:
@@ -74,7 +86,7 @@ class SignInDesk:
         """Whose tokens people sign in with."""
         return self._provider.issuer
 
-    def start(self) -> StartedSignIn:
+    def start(self) -> StartedSignInOut:
         """Start a sign-in, which has to come back within ten minutes.
 
         Raises:
@@ -87,16 +99,17 @@ class SignInDesk:
         url = self._provider.authorization_url(
             state=state, nonce=self._derive("nonce", attempt_id), verifier=self._derive("verifier", attempt_id)
         )
-        return StartedSignIn(f"{signed}.{self._derive('attempt', signed)}", state, url, ends)
+        attempt = f"{signed}.{self._derive('attempt', signed)}"
+        return StartedSignInOut(attempt=attempt, state=state, authorization_url=url, expires_at=ends)
 
-    def complete(self, attempt: str, answer: SignInAnswer) -> tuple[UserSession, Mapping[str, Any], str]:
+    def complete(self, answer: CompleteSignInIn) -> tuple[UserSession, Mapping[str, Any], str]:
         """Open a session for who comes back; return it, the claims of its bearer token, and its own token.
 
         Raises:
             SignInRefusedError: the attempt is not this browser's, is over or was used, or the provider refuses.
             IdentityUnavailableError: the provider does not answer; the sign-in has to be started again.
         """
-        attempt_id = self._use(attempt, answer.state)
+        attempt_id = self._use(answer.attempt, answer.state)
         # RFC 9207, 2.4: an answer of another issuer is for another client registration, its code too.
         if answer.iss != self.issuer and (answer.iss is not None or self._provider.names_issuer()):
             raise SignInRefusedError(

@@ -1,7 +1,6 @@
 """What can be seen of backfills: states, lists, histories, logs, slices and what is missing."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -25,7 +24,7 @@ from backfill.steer.inbox_items import list_inbox
 from backfill.steer.kind import BACKFILL
 from backfill.steer.letters import show_letter, show_pipeline_letter
 from backfill.steer.rates import BackfillRate, rate_intervals
-from backfill.steer.verification import MissingMessage, Verifier
+from backfill.steer.verification import MissingMessageOut, Verifier
 from backfill.steer.view import Backfill
 from jobs.inbox_items import InboxItem
 from jobs.listing import DEFAULT_PAGE_SIZE
@@ -151,7 +150,7 @@ class BackfillReader(JobService[Backfill]):
 
     def list_missing(
         self, backfill_id: str, *, principal: Principal, limit: int = DEFAULT_PAGE_SIZE, after: int = -1
-    ) -> list[MissingMessage]:
+    ) -> list[MissingMessageOut]:
         """Return selected messages that are not in the staging table, by row after ``after``.
 
         Those that became dead letters of the pipeline have the reason.
@@ -169,7 +168,7 @@ class BackfillReader(JobService[Backfill]):
         shown = []
         for each in found:
             code, reason = reasons.get((each.topic or "", each.message_id or ""), (None, None))
-            shown.append(replace(each, code=code, reason=reason))
+            shown.append(each.model_copy(update={"code": code, "reason": reason}))
         return shown
 
     def count_letters(self, start: datetime, *, principal: Principal) -> list[LetterReasonOut]:

@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel, Field
 
 from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, Progress
 from backfill.run.selection import Selection, read_selection, read_slice
 from jobs.store import Job
 from model.errors import AlreadyMergedError, StagingUnknownError
-from model.moment import render_time
 from warehouse.staging import Staging
 
 
@@ -40,16 +41,18 @@ class Verification:
     missing: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MissingMessage:
-    """A selected message that has not landed, with the code and reason of the dead letter that it became."""
+class MissingMessageOut(BaseModel):
+    """A selected message that is not in the target's staging table."""
 
-    row: int
+    row: int = Field(description="The row's number in the selection.")
     message_id: str | None
-    topic: str | None
-    publish_time: str | None
-    code: str | None = None
-    reason: str | None = None
+    topic: str | None = Field(description="The topic of the archived message.")
+    publish_time: datetime | None
+    code: str | None = Field(
+        description="If the message became a dead letter of the pipeline since the backfill was created: the code "
+        "of the dead letter. Else null."
+    )
+    reason: str | None = Field(description="The reason of this dead letter.")
 
 
 class Verifier:
@@ -101,7 +104,7 @@ class Verifier:
             missing=selected - landed,
         )
 
-    def missing_messages(self, job: Job, *, limit: int, after: int = -1) -> list[MissingMessage]:
+    def missing_messages(self, job: Job, *, limit: int, after: int = -1) -> list[MissingMessageOut]:
         """Return up to ``limit`` selected messages that are not in the staging table, after row ``after``.
 
         Raises:
@@ -161,7 +164,7 @@ def _landed(staging: Staging, backfill_id: str, selected: int) -> Any:
     return landed
 
 
-def _read_messages(folder: BackfillFolder, selection: Selection, rows: Any) -> Iterator[MissingMessage]:
+def _read_messages(folder: BackfillFolder, selection: Selection, rows: Any) -> Iterator[MissingMessageOut]:
     """Yield the messages of ``rows``, which ascend, from the selection; each slice that has some is read once."""
     for part in selection.slices:
         here = rows[(rows >= part.first_row) & (rows < part.first_row + part.rows)]
@@ -169,6 +172,4 @@ def _read_messages(folder: BackfillFolder, selection: Selection, rows: Any) -> I
             continue
         found = read_slice(folder.selection, part).select(["refeed_row", "message_id", "topic", "publish_time"])
         for row in found.take(here - part.first_row).to_pylist():
-            yield MissingMessage(
-                row["refeed_row"], row["message_id"], row["topic"], render_time(row["publish_time"])
-            )
+            yield MissingMessageOut(row=row.pop("refeed_row"), **row, code=None, reason=None)

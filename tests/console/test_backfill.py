@@ -8,7 +8,7 @@ from markupsafe import escape
 
 from backfill.run.folder import BackfillFolder
 from backfill.steer.reader import BackfillReader
-from backfill.steer.verification import MissingMessage
+from backfill.steer.verification import MissingMessageOut
 from model.job import JobState
 from model.principal import READ
 from tests.console.past import run_backfill
@@ -82,7 +82,9 @@ def test_what_is_missing_is_refused_in_words_where_nobody_knows_it(past, browser
 
 
 def test_what_is_missing_has_the_reason_of_its_dead_letter(past, browser, monkeypatch):
-    found = [MissingMessage(0, "m0", "orders", None), MissingMessage(1, "m1", "orders", None, "not_json", EVIL)]
+    plain = {"row": 0, "message_id": "m0", "topic": "orders", "publish_time": None, "code": None, "reason": None}
+    letter = {**plain, "row": 1, "message_id": "m1", "code": "not_json", "reason": EVIL}
+    found = [MissingMessageOut(**each) for each in (plain, letter)]
     monkeypatch.setattr(BackfillReader, "list_missing", lambda *_, **__: found)
     page = browser.get(f"/console/jobs/{past}/missing").text
     reasons = re.findall(r'<td data-label="Dead letter"[^>]*>(.*?)</td>', page)
