@@ -31,7 +31,6 @@ def test_the_tour_names_files_with_the_functions_and_classes_to_read() -> None:
 def test_the_tour_s_layers_are_those_that_lint_checks() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     drawn = re.search(r"Imports go down only:\n\n```text\n(.*?)```", PAGE, re.DOTALL)
-    assert drawn is not None
     assert [line.split("  ")[0].strip() for line in drawn[1].splitlines()] == contracts[0]["layers"]
 
 

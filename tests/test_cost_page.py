@@ -144,7 +144,6 @@ def test_what_pubsub_keeps_is_as_large_and_as_dear_as_the_page_says() -> None:
     said = re.search(
         r"one day have ([\d,]+) GiB.*?grows\s+to\s+([\d,]+) GiB\..*?costs\s+about\s+([\d,]+) USD", PAGE, re.DOTALL
     )
-    assert said is not None
     assert [int(number.replace(",", "")) for number in said.groups()] == [round(day), round(7 * day), round(usd)]
 
 

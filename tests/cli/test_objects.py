@@ -196,7 +196,6 @@ def test_a_merge_that_is_run_now_is_not_said_to_be_of_a_time():
     moments = dict.fromkeys(("slot", "slot_start", "slot_end"), "2026-01-02T00:15:00Z")
     run = {**moments, "state": "RUNNING", "job_kind": "merge", "job_id": "mg_1", "why": None, "asked_by": "ann"}
     schedule = {"name": "nightly", "job": "merge", "cron": "15 0 * * *", "time_zone": "UTC", "paused": None}
-    assert SCHEDULE.lines is not None
     said = list(SCHEDULE.lines({**schedule, "next_slots": [], "runs": [run]}))[-1]
     assert said.endswith("requested by ann, of all rows that are not merged yet")
 
@@ -257,7 +256,6 @@ def test_every_kind_that_is_described_says_what_to_run_next():
 
 def test_a_job_is_watched_until_it_has_ended_and_tried_again_where_it_failed():
     merge = next(kind for kind in KINDS.kinds if kind.name == "merge")
-    assert merge.next is not None
     said = [merge.next({"id": "mg_1", "state": state}) for state in ("RUNNING", "FAILED", "SUCCEEDED")]
     assert said == ["refeed watch mg_1", "refeed retry mg_1", "refeed logs mg_1"]
 

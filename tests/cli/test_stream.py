@@ -174,7 +174,6 @@ def test_a_stream_of_no_release_names_the_version_that_its_agent_has():
         read_stream=lambda _: stream,
         list_releases=lambda: {"agents": agents},
     )
-    assert STREAM.read is not None
     assert STREAM.read(api, "backup")["installed_version"] == "0.2.0"
     stream["agent"] = None
     assert "installed_version" not in STREAM.read(api, "backup")
@@ -186,5 +185,4 @@ def test_a_stream_is_watched_until_it_has_ended(monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda _: None)
     states = iter(["RUNNING"] * 5 + ["DRAINING", "DRAINED"])
     api = SimpleNamespace(read_stream=lambda name: {"name": name, "state": next(states)})
-    assert STREAM.follow is not None
     assert STREAM.follow(api, {"name": "backup", "state": "RUNNING"})["state"] == "DRAINED"

@@ -23,7 +23,6 @@ def run_demo(*arguments: str) -> Iterator[str]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as demo:
         said: list[str] = []
         try:
-            assert demo.stderr is not None
             for line in demo.stderr:
                 said.append(line)
                 if line.startswith("console  "):
