@@ -66,6 +66,31 @@ class SourceMerged(BaseModel):
     error: MergeError | None
 
 
+class SourceVersion(BaseModel):
+    """One version of a table whose schema is inferred."""
+
+    event_type: str = Field(description="The event type. Empty if the source has only one type.")
+    number: int = Field(description="The version's number.")
+    table: str = Field(description="The staging table.")
+    noted_at: datetime = Field(description="When the first message with the new columns arrived.")
+    columns: int = Field(description="Number of the table's columns.")
+
+
+class DiffChange(BaseModel):
+    """A field whose type or mode differs."""
+
+    path: str = Field(description="The field's path.")
+    before: str = Field(description="The old type and mode.")
+    after: str = Field(description="The new type and mode.")
+    is_wider: bool = Field(description="Whether every value of the old type is also a value of the new type.")
+
+
+class SourceTypeChange(SourceVersion):
+    """The version in which a column of an inferred table got another type."""
+
+    changed: list[DiffChange] = Field(description="Fields with another type or mode.")
+
+
 class SourceFault(CodedMessage):
     """Why the registry's entry cannot be used."""
 
@@ -98,6 +123,10 @@ class SourceOut(BaseModel):
     merged: SourceMerged | None = Field(
         description="The newest merge. Null if there was no merge in the last 14 days."
     )
+    last_type_change: SourceTypeChange | None = Field(
+        description="The newest version in which a column of an inferred table got another type. Null if no "
+        "column did."
+    )
     fault: SourceFault | None = Field(
         description="The fault in the source's entry in the registry. Null if the entry has no fault."
     )
@@ -109,30 +138,11 @@ class SourcesOut(BaseModel):
     sources: list[SourceOut]
 
 
-class SourceVersion(BaseModel):
-    """One version of a table whose schema is inferred."""
-
-    event_type: str = Field(description="The event type. Empty if the source has only one type.")
-    number: int = Field(description="The version's number.")
-    table: str = Field(description="The staging table.")
-    noted_at: datetime = Field(description="When the first message with the new columns arrived.")
-    columns: int = Field(description="Number of the table's columns.")
-
-
 class DiffField(BaseModel):
     """A field that only one of two versions has."""
 
     path: str = Field(description="The field's path.")
     type: str = Field(description="The field's type.")
-
-
-class DiffChange(BaseModel):
-    """A field whose type or mode differs."""
-
-    path: str = Field(description="The field's path.")
-    before: str = Field(description="The old type and mode.")
-    after: str = Field(description="The new type and mode.")
-    is_wider: bool = Field(description="Whether every value of the old type is also a value of the new type.")
 
 
 class SourceVersionsDiff(BaseModel):

@@ -182,6 +182,16 @@ def _has_arrived(backfill: Mapping[str, Any]) -> bool:
 
 
 _NEXT: Final = next_of(SUCCEEDED="refeed logs {id}", **dict.fromkeys(("FAILED", "CANCELLED"), "refeed retry {id}"))
+
+
+def _next_of_merge(found: Mapping[str, Any]) -> str:
+    """Return the command to run next: a retry uses the rules that the merge began with, which may not fit."""
+    for each in found.get("sources", ()):
+        if found["state"] == JobState.FAILED and (each["error"] or {}).get("code") == "rules_unfit":
+            return f"refeed describe source/{each['source']}"
+    return _NEXT(found)
+
+
 BACKFILL: Final = ObjectKind(
     name="backfill",
     plural="backfills",
@@ -209,7 +219,7 @@ MERGE: Final = ObjectKind(
     table=job_table("merges", ("source", "merged / sources"), _merge_cells),
     read=lambda api, job_id: api.jobs.read(job_id),
     lines=merge_lines,
-    next=_NEXT,
+    next=_next_of_merge,
     acts={
         **{verb: act_on_job(verb) for verb in ("cancel", "retry")},
         "rerun": _rerun(_names_of(MergeCreate), lambda api: api.merges),

@@ -49,6 +49,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         ("published to", found["publish"]),
         ("archived", f"{_archived(found)} messages in the last day"),
         ("last merge", _merged(found)),
+        ("last type change", _type_change(found["last_type_change"])),
     ):
         if text:
             yield f"  {label}: {text}"
@@ -70,6 +71,13 @@ def _archived(source: Mapping[str, Any]) -> str:
 def _merged(source: Mapping[str, Any]) -> str:
     merged = source["merged"]
     return _NONE if merged is None else f"{merged['state']} {render_minute(merged['finished_at'])}"
+
+
+def _type_change(found: Mapping[str, Any] | None) -> str | None:
+    if found is None:
+        return None
+    changed = ", ".join(f"{each['path']} was {each['before']} and is {each['after']}" for each in found["changed"])
+    return f"{render_minute(found['noted_at'])}, version {found['number']} of {found['table']}: {changed}"
 
 
 SOURCE: Final = ObjectKind(

@@ -190,6 +190,9 @@ def _inbox_lines(items: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _command_of(item: Mapping[str, Any]) -> str:
     """Return the command that answers an item; of a backfill the one that its own ``show`` names."""
+    if item.get("code") == "rules_unfit":
+        # A retry uses the rules that the merge began with.
+        return f"refeed describe {item['id']}"
     if (item["kind"], item["resource"]) in _DOES:
         return _DOES[item["kind"], item["resource"]].format(id=item["id"])
     # An API of an earlier release gives no code.

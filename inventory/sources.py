@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final
 
 from model.errors import RequestInvalidError, SourceNotFoundError
@@ -151,6 +152,7 @@ class SourceCatalog:
                     "messages": None if hours.unknown else sum(came),
                 }
                 found |= {**_render_source(source), "tables": self._tables(source), "archived": archived}
+                found["last_type_change"] = _last_type_change(self._versions_of(source))
             described.append(found)
         return described
 
@@ -188,6 +190,7 @@ _NOTHING: Final[Mapping[str, Any]] = dict.fromkeys(
     (
         *("group", "topic", "subscription", "publish", "message", "schema_version", "is_inferred", "key"),
         *("event_time", "tables", "reporting", "archived", "staged", "merged", "fault"),
+        "last_type_change",
     )
 )
 
@@ -256,6 +259,16 @@ def _render_version(version: TypeVersion) -> dict[str, Any]:
         "noted_at": render_time(version.noted_at.astimezone(UTC)),
         "columns": len(version.schema.fields),
     }
+
+
+def _last_type_change(versions: Sequence[TypeVersion]) -> dict[str, Any] | None:
+    """Return the newest version that gave a column of its table another type; others only added columns."""
+    found = [
+        {**_render_version(new), "changed": changed}
+        for old, new in pairwise(versions)
+        if old.table == new.table and (changed := compare_schemas(old.schema, new.schema).to_json()["changed"])
+    ]
+    return max(found, key=lambda each: str(each["noted_at"]), default=None)
 
 
 def _diff(versions: Sequence[TypeVersion], before: int | None, after: int | None) -> dict[str, Any] | None:

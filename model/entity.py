@@ -64,7 +64,11 @@ def check_rules(source: str, rules: EntityRules, schema: RowSchema) -> None:
     """
     faults = list(_rule_faults(rules, schema))
     if faults:
-        raise RulesUnfitError(f"{source}: {'; '.join(faults)}.", source=source, faults=faults)
+        text = (
+            f"{source}: {'; '.join(faults)}. In sources.yaml, choose another column or staging table. Then start "
+            f"a new merge, not a retry. 'refeed describe source/{source}' shows when a column changed its type."
+        )
+        raise RulesUnfitError(text, source=source, faults=faults)
 
 
 def unordered_error(source: str, columns: Iterable[str], keys: int) -> RulesUnfitError:

@@ -109,7 +109,9 @@ class MergeService(JobService[Merge]):
         succeeded = [job for job in real if job.state is JobState.SUCCEEDED]
         return [
             InboxItem(
-                "failure", job.kind, job.id, job.state, None, job.created_by, job.finished_at, error_message(job)
+                *("failure", job.kind, job.id, job.state, None, job.created_by, job.finished_at),
+                message=error_message(job),
+                code=None if job.error is None else job.error.code,
             )
             for job in real
             if job.state is JobState.FAILED and not any(_makes_up_for(later, job) for later in succeeded)

@@ -1,8 +1,10 @@
 """``GET /sources`` and below, as it is served: in the shapes that OpenAPI shows, for those who may."""
 
+from model.settings import read_settings
 from pipeline.registry import Registry
 from streams.status import StatusFile
 from tests.api.terminal import refeed
+from tests.inventory.test_sources import NARROW, WIDE, World
 
 __all__ = ["refeed"]
 
@@ -41,6 +43,9 @@ def test_the_terminal_lists_sources_and_shows_one(api, refeed):
     path.parent.mkdir(parents=True)
     counts = {"hooks": {"rows": {"staged": 3}, "unknown": {"a.b": 2}, "refused": {"wrong_type": 4}}}
     StatusFile(path).write(state="running", sources=counts, started_at=97_440.0)
+    world = World(read_settings({}, home=api.home))
+    world.note("hooks", "", 1, NARROW, "staging.hooks")
+    world.note("hooks", "", 2, WIDE, "staging.hooks")
     code, listed, _ = refeed("get", "sources")
     hooks = next(line for line in listed.splitlines() if line.startswith("hooks"))
     assert (code, hooks.split()) == (0, ["hooks", "hooks", "default", "0", "3", "4", "-"])
@@ -52,6 +57,11 @@ def test_the_terminal_lists_sources_and_shows_one(api, refeed):
     assert f"staged: 3 rows since {since}, when the stream's process started" in shown
     assert "unknown fields: a.b, 2 times since then" in shown
     assert "refused: wrong_type, 4 times since then" in shown
-    assert "fault: " in refeed("describe", "source/odd")[1]
+    with api.client() as client:
+        noted = client.get("/sources/hooks").json()["last_type_change"]["noted_at"]
+    change = "version 2 of staging.hooks: id was INT64 and is STRING\n"
+    assert f"last type change: {noted[:10]} {noted[11:16]}, {change}" in shown
+    odd = refeed("describe", "source/odd")[1]
+    assert ("fault: " in odd, "last type change" in odd) == (True, False)
     code, _, said = refeed("describe", "source/hoks")
     assert (code, "source_not_found" in said) == (4, True)

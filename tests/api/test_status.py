@@ -55,10 +55,10 @@ class Jobs:
         folder.write_pause(self.store.get(job_id).epoch, "canary")
         return job_id
 
-    def merge(self, *sources, state, since=None, dry_run=False):
+    def merge(self, *sources, state, since=None, dry_run=False, error=None):
         asked = {**MERGE, "sources": list(sources), "since": since, "dry_run": dry_run}
         job_id = self.store.insert(new_job_id("mg"), "merge", asked, actor="ann", state=JobState.PAUSED).id
-        self.store.move(job_id, state, actor="ann")
+        self.store.move(job_id, state, actor="ann", error=error)
         return job_id
 
     def compaction(self, *tables, state):
@@ -160,6 +160,9 @@ def test_a_failed_merge_waits_until_a_later_one_has_made_up_for_it(api, refeed, 
         jobs.merge(*sources, state=JobState.SUCCEEDED, since=since)
         assert [item["id"] for item in get(api, "/inbox")["items"]] == [again]
     assert f"refeed retry {again}" in refeed("inbox")[1]
+    unfit = jobs.merge("hooks", state=JobState.FAILED, error=FaultRecord("rules_unfit", "hooks: no key."))
+    assert f"refeed describe {unfit}" in refeed("inbox")[1], "a retry fails again"
+    jobs.merge("hooks", state=JobState.SUCCEEDED)
     # The same moment, said in another zone.
     jobs.merge("orders", "members", state=JobState.SUCCEEDED, since="2026-01-01T01:00:00+01:00")
     assert get(api, "/inbox")["items"] == []

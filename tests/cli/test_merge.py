@@ -78,6 +78,7 @@ def test_a_source_whose_rules_do_not_fit_keeps_no_other_from_being_merged(refeed
     assert "  - visits: key 'id' is FLOAT64" in shown.err
     assert "partition 'at' is STRING" in shown.err
     assert "  - hooks: key 'id' is FLOAT64" in shown.err
+    assert "'refeed describe source/hooks'" in shown.err
     assert unfit.reported() == {1: "1-0"}
 
 

@@ -258,6 +258,10 @@ def test_a_job_is_watched_until_it_has_ended_and_tried_again_where_it_failed():
     merge = next(kind for kind in KINDS.kinds if kind.name == "merge")
     said = [merge.next({"id": "mg_1", "state": state}) for state in ("RUNNING", "FAILED", "SUCCEEDED")]
     assert said == ["refeed watch mg_1", "refeed retry mg_1", "refeed logs mg_1"]
+    sources = [{"source": "a", "error": None}, {"source": "b", "error": {"code": "rules_unfit"}}]
+    unfit = {"id": "mg_1", "state": "FAILED", "sources": sources}
+    assert merge.next(unfit) == "refeed describe source/b", "a retry has the rules that do not fit"
+    assert merge.next({**unfit, "state": "RUNNING"}) == "refeed watch mg_1"
 
 
 def test_names_that_are_listed_are_names_that_commands_take(refeed, calls):

@@ -182,8 +182,25 @@ def test_the_versions_of_an_inferred_table_are_compared(world):
     for options in ({"event_type": "none"}, {"before": 1}, {"event_type": "push", "after": 3}):
         with pytest.raises(RequestInvalidError):
             ask(**options)
-    assert world.find("hooks")["tables"] == ["staging.hooks_pull", "staging.hooks_push"]
+    hooks = world.find("hooks")
+    assert hooks["tables"] == ["staging.hooks_pull", "staging.hooks_push"]
+    change = hooks["last_type_change"]
+    assert (change["event_type"], change["table"], change["number"]) == ("push", "staging.hooks_push", 2)
+    assert (change["changed"], change["columns"]) == (diff["changed"], every["versions"][2]["columns"])
+    assert change["noted_at"] == every["versions"][2]["noted_at"]
     assert world.catalog.list_versions("orders", principal=LOCAL)["versions"] == []
+
+
+def test_a_new_column_is_no_change_of_a_type_and_the_newest_change_is_shown(world):
+    wider = Shape("RECORD", fields={**WIDE.fields, "old": Shape("JSON", column="old")})
+    more = Shape("RECORD", fields={**wider.fields, "new": Shape("INT", column="new")})
+    for number, shape in enumerate((NARROW, WIDE, wider, more), 1):
+        world.note("hooks", "push", number, shape, "staging.hooks_push")
+    world.note("hooks", "pull", 1, NARROW, "staging.hooks_pull")
+    change = world.find("hooks")["last_type_change"]
+    assert (change["table"], change["number"]) == ("staging.hooks_push", 3)
+    assert change["changed"] == [{"path": "old", "before": "BOOL", "after": "JSON", "is_wider": True}]
+    assert world.find("orders")["last_type_change"] is None
 
 
 def test_a_source_that_the_registry_lacks_is_not_found(world, tmp_path):
