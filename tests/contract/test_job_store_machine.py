@@ -112,7 +112,6 @@ CALLS: dict[str, dict[str, Draw]] = {
     "claim": {"kind": kind, "owner": person, "limit": integers(0, 5), "lease_seconds": seconds},
     "take_over": {"kind": kind, "owner": person, "lease_seconds": seconds},
     "renew": {"owner": person, "lease_seconds": seconds},
-    "release": {"JOB": number, "owner": person},
     "release_all": {"owner": person},
     "restart": {
         "JOB": number, "HOLDER": any_of(None, None, None, *PEOPLE), "actor": person, "why": any_of("died"),

@@ -387,13 +387,10 @@ class JobsModel:
     def owners(self, kind: str) -> list[str]:
         return sorted({job.lease_owner for job in self._active(kind) if job.lease_owner is not None})
 
-    def release(self, job_id: str, owner: str) -> None:
-        if job_id in self.jobs and self.jobs[job_id].job.lease_owner == owner:
-            self.jobs[job_id].set(lease_owner=None, lease_until=None)
-
     def release_all(self, owner: str) -> None:
-        for job_id in self.jobs:
-            self.release(job_id, owner)
+        for kept in self.jobs.values():
+            if kept.job.lease_owner == owner:
+                kept.set(lease_owner=None, lease_until=None)
 
     def restart(
         self, job_id: str, owner: str, *, actor: str, why: str, epoch: int, wait_seconds: float, counts: bool

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 
 from backfill.run.progress import CheckpointFolder, CheckpointReader, Progress, ProgressMeter, SliceCheckpoint
@@ -91,4 +93,4 @@ def test_a_finished_job_has_nothing_left():
 
 def test_figures_survive_json():
     progress = Progress(selected=1, published=1, rate_messages_per_second=2.5)
-    assert Progress.from_json(progress.to_json()) == progress
+    assert Progress.of(SimpleNamespace(progress=progress.to_json())) == progress
