@@ -32,7 +32,7 @@ from tests.rollout.handing import wait_for_end, wait_for_standby
 
 MESSAGES_PER_SECOND = 4_000
 ROUNDS = 7
-GOAL_SECONDS = 2.0
+GOAL_SECONDS = 0.7
 # A process runs for so long before it is replaced, so that neither its start nor a backlog is in the figures.
 _STEADY_SECONDS = 6.0
 _BOUND_SECONDS = 60.0
