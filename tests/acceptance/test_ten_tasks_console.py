@@ -163,7 +163,7 @@ def test_snapshot_before_a_risky_change(night, hand):
     before = {each.id for each in night.store.list_snapshots(stream=STREAM_NAME)}
     hand.click_link(f"/streams/{STREAM_NAME}")
     hand.click("Snapshot ...")
-    hand.click("Snapshot", within="main")
+    hand.click("Snapshot the stream", within="main")
     hand.sees("COMPLETED")
     (made,) = {each.id for each in night.store.list_snapshots(stream=STREAM_NAME)} - before
     assert_snapshot(night, made)
