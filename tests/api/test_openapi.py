@@ -3,6 +3,7 @@
 import json
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 
 import jsonschema_rs
 import pytest
@@ -15,6 +16,7 @@ from schemathesis.specs.openapi.checks import negative_data_rejection
 
 from api.auth import is_public, is_sign_in
 from api.routes_former import router as former
+from api.server import MAX_HEAD_BYTES
 from app.service import create_app
 from connectors.lake.archive import LakeArchive
 from model.job import new_job_id
@@ -208,13 +210,11 @@ def with_a_good_query(case):
 def checks_of(case):
     """The checks of an answer; what is drawn as wrong has to be refused, if it is wrong in a URL too.
 
-    There every value is a text: for a parameter that takes several texts, false is one.
+    There every value is a text: for a parameter that takes several texts, whatever is no list is one of them.
     """
-    drawn = case.meta.phase.data
     raw = case.operation.definition.raw
     several = {each["name"] for each in raw.get("parameters", ()) if '"array"' in json.dumps(each["schema"])}
-    value = (case.query or {}).get(drawn.parameter)
-    is_text = drawn.parameter in several and isinstance(value, bool | int | float)
+    is_text = any(name in several and not isinstance(value, list) for name, value in (case.query or {}).items())
     return CHECKS if is_text else [*CHECKS, negative_data_rejection]
 
 
@@ -241,13 +241,12 @@ def headers_of(key):
 def test_every_answer_is_as_documented(api, keys, jobs, operation):
     def examine(case):
         for key in (keys["admin"], keys["reader"]):
-            case.call_and_validate(
-                base_url=api.url,
-                session=SESSION,
-                headers=headers_of(key),
-                checks=checks_of(case),
-                timeout=30,
-            )
+            answer = case.call(base_url=api.url, session=SESSION, headers=headers_of(key), timeout=30)
+            if answer.status_code == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+                # The server's own answer, before there is an operation.
+                assert len(answer.request.url) + len(str(answer.request.headers)) > MAX_HEAD_BYTES - 1024
+                continue
+            case.validate_response(answer, checks=checks_of(case))
 
     check(cases_of(operation, jobs), examine)
 
