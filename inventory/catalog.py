@@ -88,7 +88,7 @@ class TopicOut(BaseModel):
     messages: int | None = Field(description="Number of messages that were archived in the last seven days.")
     stored_bytes: int | None = Field(
         description="Compressed bytes of the topic in the archive. If a file contains several topics, its "
-        "bytes are divided in proportion to their messages."
+        "bytes are divided in proportion to their messages. Null on BigQuery."
     )
     messages_per_second: float | None = Field(
         description="Mean number of messages archived per second since the beginning of the previous hour."
@@ -112,7 +112,10 @@ class HistogramOut(BaseModel):
     step: Step = Field(description="The length of a bucket.")
     window: TimeWindow = Field(description="The window in which messages are counted.")
     messages: int = Field(description="Number of all messages in the window.")
-    buckets: list[HistogramBucket] = Field(description="One bucket for each minute, hour or day of the window.")
+    buckets: list[HistogramBucket] = Field(
+        description="One bucket for each minute, hour or day of the window, also without messages. If the window "
+        "begins or ends within a bucket, the bucket counts only the messages in the window."
+    )
 
 
 class Catalog:

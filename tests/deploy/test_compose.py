@@ -17,7 +17,7 @@ def services():
     return yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 
 
-def test_whoever_is_waited_for_is_there_and_says_how_it_is(services):
+def test_every_service_that_another_waits_for_exists_and_has_a_health_check(services):
     for name, service in services.items():
         for other, wanted in service.get("depends_on", {}).items():
             assert other in services, f"{name} waits for {other}"

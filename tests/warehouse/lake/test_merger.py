@@ -190,7 +190,7 @@ def test_a_table_that_was_merged_without_lists_is_read_from_a_day_before_its_las
     assert shop.merge(START + 9 * DAY + 3 * HOUR).changed == 0
 
 
-def test_an_index_that_is_lost_is_made_anew(shop):
+def test_a_lost_index_is_built_again(shop):
     shop.stage([order(n, day=1 + n % 5) for n in range(20)], START)
     shop.merge(START + HOUR)
     shutil.rmtree(f"{shop.table().uri}/{FOLDER}")
