@@ -23,3 +23,8 @@ def on_the_log(proxy: Proxy) -> list[str]:
     """Return the requests about the table's log, each as its method and the version's number."""
     found = [request.partition(" ") for request in proxy.requests if "_delta_log" in request]
     return [f"{method} {path.rpartition('/')[2].lstrip('0')}" for method, _, path in found]
+
+
+def puts_on_the_log(proxy: Proxy) -> list[str]:
+    """Return the writes to the table's log in their order; delta-rs reads ahead, so a read can come later."""
+    return [request for request in on_the_log(proxy) if request.startswith("PUT")]
