@@ -13,6 +13,7 @@ BENCHMARKS = (
     "backup",
     "backup_bigquery",
     "backfill",
+    "bucket",
     "decoder",
     "pipeline",
     "merge",

@@ -84,12 +84,12 @@ def run(messages: int = MESSAGES, rounds: int = ROUNDS) -> dict[str, Any]:
 class Place:
     """A server, an archive, and the API with its Spark server kept warm."""
 
-    def __init__(self, folder: Path, children: Children, messages: int) -> None:
+    def __init__(self, folder: Path, children: Children, messages: int, lake: str | None = None) -> None:
         self.seconds_to_end: list[float] = []
         self._folder = folder
         self._children = children
         self._messages = messages
-        self._settings, self._environment, _ = start_server(folder, children)
+        self._settings, self._environment, _ = start_server(folder, children, lake=lake)
         fill(self._settings, messages)
         self._pubsub = PubSub(self._settings.project, self._settings.pubsub_emulator_host)
         self._selection = Path()

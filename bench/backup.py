@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bench.beam import BeamMissingError, find_python
-from bench.comparison import Goal, Run, alternate, ratio, steady_run, summarise, watch
+from bench.comparison import Goal, Run, Sample, alternate, ratio, steady_run, summarise, watch
 from bench.yard import (
     SUBSCRIPTION,
     TOPIC,
@@ -37,6 +37,7 @@ from connectors.lake.archive import LakeArchive
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.publish import Publisher
 from connectors.pubsub.stats import read_stats
+from model.settings import read_settings
 from rollout.child import Child, Children
 
 ROUNDS = 5
@@ -97,8 +98,6 @@ def start_limit(folder: Path, children: Children, environment: dict[str, str]) -
 
 def start_script(folder: Path, children: Children, environment: dict[str, str]) -> Child:
     """Start the script on a table that exists already."""
-    from model.settings import read_settings
-
     settings = read_settings(environment)
     archive = LakeArchive(settings.lake, settings.archive_table)
     archive.create()
@@ -129,24 +128,35 @@ def measure_commits(
 
 
 def measure_beam(messages: int, python: str) -> Run:
-    """Drain a backlog with Beam, and watch the subscription: its files hold rows that nobody counts."""
-    with tempfile.TemporaryDirectory() as name, Children() as children:
-        folder = Path(name)
-        settings, environment, _ = start_server(folder, children)
-        attach(settings)
-        publish(settings, messages)
+    """Drain a backlog with Beam, whose files hold rows that nobody counts."""
+
+    def start(folder: Path, children: Children, environment: dict[str, str]) -> Child:
         written = folder / "written"
         written.mkdir()
-        arguments = [f"projects/{settings.project}/subscriptions/{SUBSCRIPTION}", str(written)]
-        beam = start_program("beam_backup", arguments, folder, children, environment, python=python)
+        subscription = f"projects/{read_settings(environment).project}/subscriptions/{SUBSCRIPTION}"
+        arguments = [subscription, str(written)]
+        return start_program("beam_backup", arguments, folder, children, environment, python=python)
+
+    return steady_run(watch_acks(messages, start))
+
+
+def watch_acks(
+    messages: int, start: Callable[[Path, Children, dict[str, str]], Child], *, lake: str | None = None
+) -> list[Sample]:
+    """Drain a backlog with what ``start`` starts, and watch the subscription."""
+    with tempfile.TemporaryDirectory() as name, Children() as children:
+        folder = Path(name)
+        settings, environment, _ = start_server(folder, children, lake=lake)
+        attach(settings)
+        publish(settings, messages)
+        drainer = start(folder, children, environment)
         with open_channel(settings.pubsub_emulator_host) as channel:
-            samples = watch(
+            return watch(
                 lambda: messages - (read_stats(channel, settings.project) or {})[SUBSCRIPTION].messages,
                 messages,
-                lambda: [beam.pid],
-                lambda: check([beam]),
+                lambda: [drainer.pid],
+                lambda: check([drainer]),
             )
-        return steady_run(samples)
 
 
 def check(children: list[Child]) -> None:

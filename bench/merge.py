@@ -60,8 +60,6 @@ SOURCE = MergeSource(
 
 
 def run() -> list[dict[str, Any]]:
-    # A line a merge would be among the table's.
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     found = {growth: measure(growth) for growth in GROWTH}
     # It measures by what is here.
     from bench import merge_engines
@@ -85,15 +83,18 @@ def run() -> list[dict[str, Any]]:
     ]
 
 
-def measure(growth: int) -> tuple[float, float]:
+def measure(growth: int, lake: str | None = None) -> tuple[float, float]:
     """Return the median seconds and CPU seconds of merging the changes into ``growth`` times the days."""
-    with tempfile.TemporaryDirectory() as folder:
-        lake = Path(folder)
+    # A line a merge would be among the table's.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        lake = lake or name
         moment = datetime(2026, 1, 1, tzinfo=UTC)
         days = growth * DAYS
         numbers = range(days * ROWS_A_DAY)
         stage(lake, numbers, moment, days)
-        merge(lake, moment)
+        merge(lake, folder, moment)
         dice = random.Random(1)
         found = []
         for _ in range(ROUNDS):
@@ -106,7 +107,7 @@ def measure(growth: int) -> tuple[float, float]:
             ]
             stage(lake, sorted(set(changed)), moment, days)
             started, cpu = time.perf_counter(), time.process_time()
-            report = merge(lake, moment)
+            report = merge(lake, folder, moment)
             found.append((time.perf_counter() - started, time.process_time() - cpu))
             assert report.newer == len(set(changed))
             assert len(report.partitions) == CHANGED_DAYS
@@ -114,17 +115,17 @@ def measure(growth: int) -> tuple[float, float]:
         return statistics.median(seconds), statistics.median(cpu_seconds)
 
 
-def merge(lake: Path, moment: datetime) -> MergeReport:
-    limits = EngineLimits("1GB", lake / "spill")
+def merge(lake: str, folder: Path, moment: datetime) -> MergeReport:
+    limits = EngineLimits("1GB", folder / "spill")
     warehouse = LakeMerger(
-        str(lake), "backup.merge_audits", folder=lake / "merges", tasks=LocalTasks(), limits=limits
+        lake, "backup.merge_audits", folder=folder / "merges", tasks=LocalTasks(), limits=limits
     )
     return warehouse.merge(SOURCE, now=moment, since=None, is_dry_run=False)
 
 
-def stage(lake: Path, numbers: Sequence[int], moment: datetime, days: int) -> None:
+def stage(lake: str, numbers: Sequence[int], moment: datetime, days: int) -> None:
     """Stage a version of each of ``numbers``; an order's day is its number modulo the table's days."""
-    table = LakeRowTable(str(lake), SOURCE.staging)
+    table = LakeRowTable(lake, SOURCE.staging)
     table.evolve(SCHEMA)
     epoch = table.take_lease("bench")
     count = len(numbers)

@@ -101,10 +101,10 @@ def prepare(case: Case, lake: Path) -> None:
     """Stage the rows of all days, merge them by both, and stage the changes; of a first merge stage only."""
     rows = case.days * case.rows_a_day
     for first in range(0, rows, _STAGED_AT_ONCE):
-        merge.stage(lake, range(first, min(rows, first + _STAGED_AT_ONCE)), _MOMENT, case.days)
+        merge.stage(str(lake), range(first, min(rows, first + _STAGED_AT_ONCE)), _MOMENT, case.days)
     taken: list[str] = []
     if case.changes:
-        merge.merge(lake, _MOMENT)
+        merge.merge(str(lake), lake, _MOMENT)
         merge_by_delta(lake, taken)
         taken = [Path(path).name for path in staged(lake)]
         dice = random.Random(1)
@@ -113,7 +113,7 @@ def prepare(case: Case, lake: Path) -> None:
             dice.randrange(case.rows_a_day) * case.days + first_day + number % case.changed_days
             for number in range(case.changes)
         }
-        merge.stage(lake, sorted(changed), _MOMENT + timedelta(hours=6), case.days)
+        merge.stage(str(lake), sorted(changed), _MOMENT + timedelta(hours=6), case.days)
     (lake / "taken.json").write_text(json.dumps(taken))
 
 
@@ -156,7 +156,7 @@ def main(engine: str, lake: Path) -> None:
     taken = json.loads((lake / "taken.json").read_text())
     started, cpu = time.perf_counter(), time.process_time()
     if engine == "refeed":
-        merge.merge(lake, _MOMENT + timedelta(hours=7))
+        merge.merge(str(lake), lake, _MOMENT + timedelta(hours=7))
     else:
         merge_by_delta(lake, taken)
     found = {"s": time.perf_counter() - started, "CPU s": time.process_time() - cpu}

@@ -51,13 +51,19 @@ def is_wanted(case: str) -> bool:
     return not wanted or case in wanted
 
 
-def start_server(folder: Path, children: Children, *options: str) -> tuple[Settings, dict[str, str], Child]:
-    """Start a Pub/Sub server on an empty folder; return settings and environment that lead to it, and itself."""
+def start_server(
+    folder: Path, children: Children, *options: str, lake: str | None = None
+) -> tuple[Settings, dict[str, str], Child]:
+    """Start a Pub/Sub server on an empty folder; return settings and environment that lead to it, and itself.
+
+    The lake is in the home unless ``lake`` says where else.
+    """
     port = free_port()
     environment = {
         **{name: text for name, text in os.environ.items() if not name.startswith("REFEED_")},
         "REFEED_HOME": str(folder / "home"),
         "PUBSUB_EMULATOR_HOST": f"127.0.0.1:{port}",
+        **({"REFEED_LAKE": lake} if lake else {}),
     }
     server = children.start(
         Child(

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -36,7 +37,7 @@ class StoredObject:
     generation: int
     updated: datetime
 
-    @property
+    @cached_property
     def e_tag(self) -> str:
         """XML API, "Hashes and ETags": the MD5, but for objects that were composed or have a key of their own."""
         return f'"{hashlib.md5(self.content).hexdigest()}"'

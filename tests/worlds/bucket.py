@@ -359,7 +359,9 @@ if __name__ == "__main__":
     for name in ("host", "port", "upstream"):
         given.add_argument(f"--{name}", required=True)
     given.add_argument("--delay-seconds", type=float, default=0.0)
+    given.add_argument("--without-mishaps", action="store_true")
     where = given.parse_args()
-    unkind = Proxy(where.upstream.removeprefix("http://"), mishaps=Random(13), delay_seconds=where.delay_seconds)
-    handler = type("Handler", (_Handler,), {"proxy": unkind})
+    mishaps = None if where.without_mishaps else Random(13)
+    served = Proxy(where.upstream.removeprefix("http://"), mishaps=mishaps, delay_seconds=where.delay_seconds)
+    handler = type("Handler", (_Handler,), {"proxy": served})
     ThreadingHTTPServer((where.host, int(where.port)), handler).serve_forever()
