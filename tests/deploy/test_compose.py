@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from collector.settings import read_collector_settings
+from model.settings import read_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,9 +58,20 @@ def test_the_collector_takes_the_settings_that_it_is_given(services, monkeypatch
     [mounted] = [volume.split(":") for volume in service["volumes"] if volume.startswith("./")]
     words = shlex.split(service["command"])
     path = words[words.index("--settings") + 1]
-    usual = {name: re.fullmatch(r"\$\{\w+:-(.+)\}", text) for name, text in service["environment"].items()}
+    usual = {name: re.fullmatch(r"\$\{\w+:-(.+)\}", text or "") for name, text in service["environment"].items()}
     values = {name: found[1] for name, found in usual.items() if found}
     monkeypatch.setenv("COLLECTOR_KEY", values["COLLECTOR_KEY"])
     file = ROOT / mounted[0] / Path(path).relative_to(mounted[1])
     settings = read_collector_settings(values["REFEED_COLLECTOR_TOPICS"].split(","), file)
     settings.check_host(words[words.index("--host") + 1])
+
+
+def test_the_lake_is_in_the_shared_home_or_where_the_shell_says_with_its_credentials(services):
+    for name in ("backup", "pipeline", "agent", "api", "collector", "spark-worker-1", "init"):
+        environment = services[name]["environment"]
+        assert environment["REFEED_LAKE"] == "${REFEED_LAKE:-/var/lib/refeed/lake}", name
+        # Compose passes a variable without a value on from the shell.
+        assert {key for key, value in environment.items() if value is None} == {
+            *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_ENDPOINT_URL")
+        }
+    assert read_settings({"REFEED_HOME": "/var/lib/refeed"}).lake == "/var/lib/refeed/lake"
