@@ -139,7 +139,8 @@ class Agent:
             }
         if self._snapshots is not None:
             self._snapshots.look(
-                [(record, self._kept[record.name].process, self._state_of(record)) for record in held]
+                [(record, self._kept[record.name].process, self._state_of(record)) for record in held],
+                {record.name for record in records.values() if not record.is_living},
             )
         died = []
         for record in records.values():

@@ -204,14 +204,14 @@ def find_subscriptions(pubsub: PubSub, kind: str, state: Path) -> list[str]:
     ]
 
 
-def is_overdue(store: JobStore, stream: str, *, every: timedelta, now: datetime) -> bool:
-    """Whether a stream's newest snapshot with its source is older than ``every``; a failed one counts for minutes.
+def find_overdue(store: JobStore, *, every: timedelta, now: datetime) -> set[str]:
+    """Return the streams whose newest snapshot with its source is older than ``every``; failed ones count minutes.
 
     Those without their source, such as each update makes one, bring no message back and take no schedule's place.
     Neither do those of the future, which a clock that was ahead has made.
     """
     retry_after = now - min(every, _RETRY_FAILED)
-    return not store.has_young_snapshot(stream, after=now - every, failed_after=retry_after, until=now + _AHEAD)
+    return store.find_overdue_streams(after=now - every, failed_after=retry_after, until=now + _AHEAD)
 
 
 def find_surplus(

@@ -1,7 +1,7 @@
 """The part of an agent that makes, deletes and schedules snapshots, and puts streams back to them."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -19,7 +19,7 @@ from model.stream_record import StreamRecord
 from model.stream_snapshot import SnapshotPlace, SnapshotReason, SnapshotState
 from rollout.process import StreamProcess
 from rollout.restorer import StreamRestorer, StreamSite
-from rollout.snapshot_taker import SnapshotTaker, find_surplus, is_overdue
+from rollout.snapshot_taker import SnapshotTaker, find_overdue, find_surplus
 from streams.control import LONGEST_PAUSE_SECONDS
 from streams.lease import lock_home
 
@@ -65,16 +65,22 @@ class SnapshotWork:
         self._going_back: set[str] = set()
         self._scheduled_at: float | None = None
 
-    def look(self, held: Iterable[tuple[StreamRecord, StreamProcess | None, Path]]) -> None:
+    def look(
+        self,
+        held: Iterable[tuple[StreamRecord, StreamProcess | None, Path]],
+        ended: Collection[str] = (),
+    ) -> None:
         """Begin what can be begun for each stream that is ``held``, with its process and the folder of its state.
+
+        ``ended`` are the names of the streams that have ended: nobody holds them, and no snapshot of them is made.
 
         Raises:
             StoreUnavailableError: the store does not answer.
         """
         streams = {record.name: (record, process, state) for record, process, state in held}
         if self._every and self._is_time_to_schedule():
-            for record, _, _ in streams.values():
-                self._schedule(record)
+            kinds = {name: record.kind for name, (record, _, _) in streams.items()}
+            self._schedule([name for name, kind in kinds.items() if kind is not StreamKind.KINESIS])
         jobs = self._runner.list_jobs()
         self._going_back = {_stream_of(job) for job in jobs if job.kind == RESTORE}
 
@@ -87,7 +93,7 @@ class SnapshotWork:
                 record, process, state = found
                 site = StreamSite(state, process, record.agent)
                 return site if job.kind == RESTORE or self._can_be_taken(job, site) else None
-            is_over = job.kind == SNAPSHOT and not self._store.get_stream(_stream_of(job)).is_living
+            is_over = job.kind == SNAPSHOT and _stream_of(job) in ended
             return _NOWHERE if is_over and self._is_here(job.memory.get("place")) else None
 
         self._runner.look(jobs, find_place)
@@ -117,24 +123,23 @@ class SnapshotWork:
         self._scheduled_at = now
         return True
 
-    def _schedule(self, record: StreamRecord) -> None:
-        if record.kind is StreamKind.KINESIS:
-            return
-        stream = record.name
+    def _schedule(self, streams: Collection[str]) -> None:
         now = datetime.now(UTC)
-        whole = self._store.list_snapshots(
-            stream=stream, states=[SnapshotState.COMPLETED], reason=SnapshotReason.SCHEDULED
-        )
-        if is_overdue(self._store, stream, every=self._every, now=now):
+        surplus = self._store.find_surplus_streams(keep=self._keep)
+        for stream in find_overdue(self._store, every=self._every, now=now).intersection(streams):
             # A stream that is to end has none.
             with suppress(StreamStateError):
                 self._store.create_snapshot(
                     stream, with_source=True, actor=_ACTOR, reason=SnapshotReason.SCHEDULED
                 )
-        for each in find_surplus(whole, keep=self._keep, now=now):
-            # One that a stream is put back to stays, and another may be gone by now.
-            with suppress(StreamStateError, StreamSnapshotNotFoundError):
-                self._store.delete_snapshot(each.id)
+        for stream in surplus.intersection(streams):
+            whole = self._store.list_snapshots(
+                stream=stream, states=[SnapshotState.COMPLETED], reason=SnapshotReason.SCHEDULED
+            )
+            for each in find_surplus(whole, keep=self._keep, now=now):
+                # One that a stream is put back to stays, and another may be gone by now.
+                with suppress(StreamStateError, StreamSnapshotNotFoundError):
+                    self._store.delete_snapshot(each.id)
 
 
 def pause_site(site: StreamSite) -> AbstractContextManager[object]:

@@ -26,7 +26,7 @@ from jobs.store.step_jobs import (
 )
 from jobs.store.stream_rows import append_line, check_living, check_versions, get_record, update_stream
 from jobs.store.stream_updates import check_not_going_back, check_not_updating
-from jobs.store.tables import STREAM_SNAPSHOTS
+from jobs.store.tables import MANAGED_STREAMS, STREAM_SNAPSHOTS
 from model.errors import SnapshotRefusedError, StreamSnapshotNotFoundError, StreamStateError
 from model.fault import FaultRecord
 from model.job import JobState, new_job_id
@@ -141,8 +141,8 @@ class StreamSnapshots:
         with self._database.read() as connection:
             return _SNAPSHOTS.find_all(connection, query)
 
-    def has_young_snapshot(self, stream: str, *, after: datetime, failed_after: datetime, until: datetime) -> bool:
-        """Whether a snapshot of the stream with its source was asked for after ``after`` and not after ``until``.
+    def find_overdue_streams(self, *, after: datetime, failed_after: datetime, until: datetime) -> set[str]:
+        """Return the streams without a snapshot, with its source, created after ``after`` and not after ``until``.
 
         One that FAILED counts only when it is younger than ``failed_after``, and one that is to be deleted never.
         One that is PENDING, as its stream does not run, counts at any age: it is made of the stream as it is then.
@@ -154,11 +154,21 @@ class StreamSnapshots:
             columns.state != SnapshotState.DELETING,
             sa.or_(columns.state != SnapshotState.FAILED, columns.created_at > failed_after),
         )
-        of_stream = sa.select(columns.id).where(columns.stream == stream, columns.with_source)
+        of_stream = sa.select(columns.id).where(columns.stream == MANAGED_STREAMS.c.name, columns.with_source)
         # Each by an index of its own: one condition for both reads every snapshot of the stream.
-        found = [sa.exists(of_stream.where(each)) for each in (columns.state == SnapshotState.PENDING, is_young)]
+        counts = [sa.exists(of_stream.where(each)) for each in (columns.state == SnapshotState.PENDING, is_young)]
         with self._database.read() as connection:
-            return bool(connection.scalar(sa.select(sa.or_(*found))))
+            return set(connection.scalars(sa.select(MANAGED_STREAMS.c.name).where(~sa.or_(*counts))))
+
+    def find_surplus_streams(self, *, keep: int) -> set[str]:
+        """Return the streams that have more than ``keep`` scheduled COMPLETED snapshots."""
+        columns = STREAM_SNAPSHOTS.c
+        # For each stream by the index that has all three: SQLite would read the rows of all COMPLETED ones.
+        is_whole = (columns.state == SnapshotState.COMPLETED, columns.reason == SnapshotReason.SCHEDULED)
+        count = sa.select(sa.func.count()).where(columns.stream == MANAGED_STREAMS.c.name, *is_whole)
+        with self._database.read() as connection:
+            query = sa.select(MANAGED_STREAMS.c.name).where(count.scalar_subquery() > keep)
+            return set(connection.scalars(query))
 
     def end_snapshot(self, job: Job) -> SnapshotRecord:
         """Make a PENDING snapshot COMPLETED or FAILED, as the job ended that makes it.

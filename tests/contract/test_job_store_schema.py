@@ -273,7 +273,8 @@ def test_no_look_of_a_supervisor_walks_through_all_jobs_that_ended(tmp_path):
     store.find_last_failures()
     store.list_unverified(KIND, 1)
     store.list_unnotified(KIND, 1)
-    store.has_young_snapshot("s", **dict.fromkeys(("after", "failed_after", "until"), datetime.now(UTC)))
+    store.find_overdue_streams(**dict.fromkeys(("after", "failed_after", "until"), datetime.now(UTC)))
+    store.find_surplus_streams(keep=7)
     store.list_snapshots(stream="s", states=[SnapshotState.COMPLETED], reason=SnapshotReason.SCHEDULED)
     store.close()
     with sqlite3.connect(tmp_path / "jobs.db") as connection:

@@ -255,22 +255,39 @@ def test_a_snapshot_is_young_by_when_it_was_asked_for(store: JobStore) -> None:
     at, second = made.created_at, timedelta(seconds=1)
     times = {"after": at - second, "failed_after": at - second, "until": at}
     old = times | {"after": at + timedelta(days=400), "until": at + timedelta(days=500)}
-    assert store.has_young_snapshot("backup", **old), "it waits until its stream runs, and is made then"
+    assert not store.find_overdue_streams(**old), "it waits until its stream runs, and is made then"
     complete_snapshot(store, made.id)
-    assert not store.has_young_snapshot("backup", **old)
-    assert store.has_young_snapshot("backup", **times)
-    assert not store.has_young_snapshot("backup", **times | {"after": at})
-    assert not store.has_young_snapshot("backup", **times | {"until": at - second})
-    assert store.has_young_snapshot("backup", **times | {"failed_after": at})
+    assert store.find_overdue_streams(**old) == {"backup"}
+    assert not store.find_overdue_streams(**times)
+    assert store.find_overdue_streams(**times | {"after": at}) == {"backup"}
+    assert store.find_overdue_streams(**times | {"until": at - second}) == {"backup"}
+    assert not store.find_overdue_streams(**times | {"failed_after": at})
     store.delete_snapshot(made.id)
-    assert not store.has_young_snapshot("backup", **times)
+    assert store.find_overdue_streams(**times) == {"backup"}
     made = create(store)
     at = made.created_at
     times = {"after": at - second, "failed_after": at - second, "until": at}
     fail_snapshot(store, made.id, FaultRecord("pubsub_error", "Pub/Sub refused it."))
-    assert store.has_young_snapshot("backup", **times)
-    assert not store.has_young_snapshot("backup", **times | {"failed_after": at})
+    assert not store.find_overdue_streams(**times)
+    assert store.find_overdue_streams(**times | {"failed_after": at}) == {"backup"}
     store.delete_snapshot(made.id)
-    assert not store.has_young_snapshot("backup", **times)
+    assert store.find_overdue_streams(**times) == {"backup"}
     create(store, with_source=False)
-    assert not store.has_young_snapshot("backup", **times | {"until": at + timedelta(hours=1)})
+    assert store.find_overdue_streams(**times | {"until": at + timedelta(hours=1)}) == {"backup"}
+
+
+def test_the_schedule_finds_what_is_due_of_all_streams_at_once(store: JobStore) -> None:
+    for stream in ("eager", "idle"):
+        store.launch_stream(stream, StreamKind.BACKUP, actor="ann")
+    scheduled = {"reason": SnapshotReason.SCHEDULED}
+    made = [create(store, stream, **scheduled) for stream in ("backup", "eager", "eager")]
+    made += [create(store, "backup"), create(store, "backup", with_source=False)]
+    last, second = made[-1].created_at, timedelta(seconds=1)
+    times = {"after": made[0].created_at - second, "failed_after": last, "until": last}
+    assert store.find_overdue_streams(**times) == {"idle"}
+    assert store.find_surplus_streams(keep=0) == set(), "none is complete"
+    for each in made:
+        complete_snapshot(store, each.id)
+    assert store.find_overdue_streams(**times | {"after": last}) == {"backup", "eager", "idle"}
+    found = [store.find_surplus_streams(keep=keep) for keep in range(3)]
+    assert found == [{"backup", "eager"}, {"eager"}, set()]

@@ -377,7 +377,7 @@ class GoingBack:
         self.is_on = False
         self.seen: list[bool] = []
 
-    def look(self, held):
+    def look(self, held, ended):
         self.seen += [process is not None and process.is_running for _, process, _ in held]
 
     def is_going_back(self, stream):

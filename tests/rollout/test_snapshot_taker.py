@@ -19,7 +19,7 @@ from model.errors import (
 from model.message import backup_subscription_id
 from model.stream_snapshot import SnapshotPlace, SnapshotReason, SnapshotRecord, SnapshotState
 from model.stream_update import UpdateRequest, UpdateState
-from rollout.snapshot_taker import SnapshotTaker, find_surplus, is_overdue
+from rollout.snapshot_taker import SnapshotTaker, find_overdue, find_surplus
 from streams.snapshot import read_manifest
 from tests.worlds.snapshots import BROKEN, Bench, KilledError, server
 from tests.worlds.update_jobs import advance_update
@@ -187,7 +187,7 @@ def is_due(store, records, *, every, now):
         for each in records:
             values = {column.name: getattr(each, column.name) for column in fields(each)}
             connection.execute(STREAM_SNAPSHOTS.insert().values(**values))
-    return is_overdue(store, "backup", every=every, now=now)
+    return "backup" in find_overdue(store, every=every, now=now)
 
 
 def test_a_scheduled_snapshot_is_due_when_the_newest_is_old_and_none_is_under_way(bench):

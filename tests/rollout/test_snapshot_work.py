@@ -9,6 +9,7 @@ from jobs.disk_files import DiskFiles
 from jobs.store import JobStore
 from model.errors import PubSubUnavailableError, SnapshotRefusedError
 from model.fault import FaultRecord
+from model.stream_options import StreamKind
 from model.stream_record import Wanted
 from model.stream_snapshot import RestoreState, SnapshotPlace, SnapshotReason, SnapshotState
 from rollout.process import StreamProcess
@@ -159,7 +160,7 @@ def test_nothing_is_left_of_a_snapshot_whose_stream_ended_before_it_was_whole(be
     assert len(bench.sources()) == 1
     bench.store.end_stream("backup", Wanted.CANCELLED, actor="ann")
     for _ in range(2):
-        bench.work.look([])
+        bench.work.look([], {"backup"})
         bench.work.stop()
     ended = bench.store.get_snapshot(asked.id)
     assert (ended.state, ended.error.code) == (SnapshotState.FAILED, "snapshot_refused")
@@ -171,7 +172,7 @@ def test_a_snapshot_that_was_whole_when_its_stream_ended_is_completed(bench):
     with patch.object(JobStore, "end_step_job", side_effect=KilledError), pytest.raises(KilledError):
         bench.take(asked)
     bench.store.end_stream("backup", Wanted.CANCELLED, actor="ann")
-    bench.work.look([])
+    bench.work.look([], {"backup"})
     bench.work.stop()
     made = bench.store.get_snapshot(asked.id)
     assert made.state is SnapshotState.COMPLETED
@@ -296,6 +297,23 @@ def test_the_schedule_reads_nothing_of_the_snapshots_that_people_keep_and_of_tho
     after = look()
     assert (after.statements, after.rows) == (first.statements, first.rows)
     assert after.instructions <= first.instructions + 200, "not one for each snapshot"
+
+
+def test_the_schedule_asks_the_store_as_often_for_many_streams_as_for_one(bench):
+    def count_statements(held):
+        work = bench.make(every_seconds=3600)
+        records = bench.store.list_streams()[:held]
+        with counted(bench.store) as done:
+            work.look([(record, None, bench.state) for record in records])
+        return done.statements
+
+    count_statements(1)
+    of_one = count_statements(1)
+    for number in range(20):
+        bench.store.launch_stream(f"other-{number:02}", StreamKind.BACKUP, actor="ann")
+    count_statements(21)
+    assert len(bench.store.list_snapshots(states=[SnapshotState.PENDING])) == 21
+    assert (count_statements(21), count_statements(1)) == (of_one, of_one), "whoever holds the streams"
 
 
 def test_a_deletion_that_fails_in_a_way_that_nobody_expects_is_tried_again(bench):

@@ -116,7 +116,7 @@ class Snapshots:
         self.store = store
         self.fails = False
 
-    def look(self, _: Any) -> None:
+    def look(self, _: Any, ended: Any = ()) -> None:
         for made in self.store.list_snapshots(states=(SnapshotState.PENDING,)):
             complete_snapshot(self.store, made.id)
 
