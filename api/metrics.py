@@ -10,6 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.stream_figures import ScrapedCollector, StreamFigures
+from backfill.steer.kind import BACKFILL
 from inventory.streams import StreamInfo
 from jobs.store import JobCount, JobStore
 from model.job import JobState
@@ -31,7 +32,7 @@ class Metrics:
             ["operation", "status"],
             registry=self._registry,
         )
-        self._registry.register(_Jobs(lambda: store().count_jobs(("published", "failed"))))
+        self._registry.register(_Jobs(lambda: store().count_jobs(("published", "failed"), of_kind=BACKFILL.name)))
         self._registry.register(_Failures(lambda: store().find_last_failures()))
         self._registry.register(StreamFigures(streams))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import zip_longest
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -157,27 +158,31 @@ class Jobs:
         with self._database.read() as connection:
             return JOB_RECORDS.find_all(connection, query.order_by(*order_by(complete)).limit(limit))
 
-    def count_jobs(self, figures: Sequence[str] = ()) -> list[JobCount]:
+    def count_jobs(self, figures: Sequence[str] = (), *, of_kind: str = "") -> list[JobCount]:
         """Return how many jobs there are of each kind in each state, with sums of ``figures`` of progress.
 
-        It reads every job there ever was, but none in steps; a job without a figure counts as 0.
+        Jobs in steps are not counted. Sums are those of the kind ``of_kind``, and 0 for every other: the jobs that
+        schedules make for years are counted by an index alone. A job without a figure counts as 0.
         """
+        columns, first = JOBS.c, JOBS.alias("first")
+        # Either all jobs of a kind are in steps, or none of them.
+        subject = sa.select(first.c.subject).where(first.c.kind == columns.kind).order_by(first.c.id).limit(1)
+        counts = sa.select(columns.state, columns.kind, sa.func.count()).group_by(columns.state, columns.kind)
         # An INTEGER of PostgreSQL ends at two thousand million; a large backfill publishes more.
-        sums = [
-            sa.func.sum(sa.cast(JOBS.c.progress[name].as_string(), sa.BigInteger)).label(f"sum_{name}")
-            for name in figures
-        ]
-        query = sa.select(JOBS.c.kind, JOBS.c.state, sa.func.count().label("jobs"), *sums).where(_HAS_NO_SUBJECT)
+        sums = [sa.func.sum(sa.cast(columns.progress[name].as_string(), sa.BigInteger)) for name in figures]
+        of_states = sa.select(columns.state, *sums).where(columns.kind == of_kind).group_by(columns.state)
         with self._database.read() as connection:
-            return [
-                JobCount(
-                    row.kind,
-                    JobState(row.state),
-                    row.jobs,
-                    {name: int(getattr(row, f"sum_{name}") or 0) for name in figures},
-                )
-                for row in connection.execute(query.group_by(JOBS.c.kind, JOBS.c.state))
-            ]
+            counted = connection.execute(counts.having(subject.scalar_subquery().is_(None))).all()
+            summed = {(state, of_kind): values for state, *values in connection.execute(of_states)}
+        return [
+            JobCount(
+                kind,
+                JobState(state),
+                jobs,
+                {name: int(value or 0) for name, value in zip_longest(figures, summed.get((state, kind), ()))},
+            )
+            for state, kind, jobs in counted
+        ]
 
     def find_last_failures(self) -> dict[str, datetime]:
         """Return when the newest FAILED job of each kind ended; a kind without one, or in steps, is left out."""

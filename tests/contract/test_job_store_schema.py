@@ -255,37 +255,41 @@ def test_a_database_that_goes_away_is_an_error_of_ours_and_comes_back(make_postg
         store.close()
 
 
-def test_no_look_of_a_supervisor_walks_through_all_jobs_that_ended(tmp_path):
-    """On SQLite, whose planner knows no figures; a store keeps every job for ever."""
-    store = JobStore(tmp_path / "jobs.db")
-    asked = []
-    engine = store._database._engine
-    sa.event.listen(engine, "before_cursor_execute", lambda *given: asked.append((given[2], given[3])))
-    store.insert("bf_1", KIND, {}, actor="ann")
-    asked.clear()
-    store.owners(KIND)
-    store.take_over(KIND, "a", lease_seconds=60)
-    store.claim(KIND, "a", limit=2, lease_seconds=60)
-    store.held(KIND, "a")
-    store.renew("a", 60)
-    store.list_active(KIND)
-    store.list_active()
-    store.find_last_failures()
-    store.list_unverified(KIND, 1)
-    store.list_unnotified(KIND, 1)
-    store.find_overdue_streams(**dict.fromkeys(("after", "failed_after", "until"), datetime.now(UTC)))
-    store.find_surplus_streams(keep=7)
-    store.list_snapshots(stream="s", states=[SnapshotState.COMPLETED], reason=SnapshotReason.SCHEDULED)
+def plan_of(tmp_path, ask):
+    """Return how SQLite, whose planner knows no figures, finds what a new store is asked."""
+    store, asked = JobStore(tmp_path / "jobs.db"), []
+    sa.event.listen(store._database._engine, "before_cursor_execute", lambda *given: asked.append(given[2:4]))
+    ask(store)
     store.close()
-    with sqlite3.connect(tmp_path / "jobs.db") as connection:
-        plans = [
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
+        return [
             row[3]
             for statement, values in asked
             if statement.startswith(("SELECT", "UPDATE"))
             for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)
         ]
-    connection.close()
-    looks = [plan for plan in plans if " jobs" in plan or " stream_snapshots" in plan]
+
+
+def test_no_look_of_a_supervisor_walks_through_all_jobs_that_ended(tmp_path):
+    """A store keeps every job for ever."""
+
+    def look(store):
+        store.insert("bf_1", KIND, {}, actor="ann")
+        store.owners(KIND)
+        store.take_over(KIND, "a", lease_seconds=60)
+        store.claim(KIND, "a", limit=2, lease_seconds=60)
+        store.held(KIND, "a")
+        store.renew("a", 60)
+        store.list_active(KIND)
+        store.list_active()
+        store.find_last_failures()
+        store.list_unverified(KIND, 1)
+        store.list_unnotified(KIND, 1)
+        store.find_overdue_streams(**dict.fromkeys(("after", "failed_after", "until"), datetime.now(UTC)))
+        store.find_surplus_streams(keep=7)
+        store.list_snapshots(stream="s", states=[SnapshotState.COMPLETED], reason=SnapshotReason.SCHEDULED)
+
+    looks = [plan for plan in plan_of(tmp_path, look) if " jobs" in plan or " stream_snapshots" in plan]
     assert len(looks) >= 10
     assert [
         plan for plan in looks if "SEARCH" not in plan or plan.endswith(("(kind=?)", "(subject=?)", "(stream=?)"))
@@ -293,18 +297,15 @@ def test_no_look_of_a_supervisor_walks_through_all_jobs_that_ended(tmp_path):
 
 
 def test_the_newest_jobs_of_several_kinds_are_found_without_a_sort_of_all(tmp_path):
-    """On SQLite: the page of jobs is looked at every few seconds, and schedules make jobs for years."""
-    store = JobStore(tmp_path / "jobs.db")
-    asked = []
-    sa.event.listen(store._database._engine, "before_cursor_execute", lambda *given: asked.append(given[2:4]))
+    """The page of jobs is looked at every few seconds, and schedules make jobs for years."""
     newest = (SortOrder("created_at", descending=True),)
-    store.list_jobs(JobFilter(kinds=("backfill", "merge", "update")), limit=50, order=newest)
-    store.close()
-    with closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
-        plan = [
-            row[3]
-            for statement, values in asked
-            if statement.startswith("SELECT")
-            for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)
-        ]
+    where = JobFilter(kinds=("backfill", "merge", "update"))
+    plan = plan_of(tmp_path, lambda store: store.list_jobs(where, limit=50, order=newest))
     assert plan == ["SCAN jobs USING INDEX jobs_by_creation"]
+
+
+def test_jobs_that_have_no_figures_are_counted_by_an_index_alone(tmp_path):
+    """Whoever scrapes /metrics has them counted, and schedules make jobs for years."""
+    plan = plan_of(tmp_path, lambda store: store.count_jobs(("published",), of_kind=KIND))
+    assert plan[0] == "SCAN jobs USING COVERING INDEX jobs_by_state"
+    assert [step for step in plan[1:] if "SCAN jobs" in step] == []

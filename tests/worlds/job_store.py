@@ -88,7 +88,7 @@ def state_of(store: Store) -> list[Any]:
     """Return everything that can be read of a store, history by history."""
     jobs = store.list_jobs(JobFilter(kinds=("backfill", "merge", "change")), limit=1998)
     streams = store.list_streams()
-    counts = store.count_jobs(("published", "failed"))
+    counts = store.count_jobs(("published", "failed"), of_kind="backfill")
     return [
         jobs,
         [events_of(store.list_events, job.id) for job in jobs],

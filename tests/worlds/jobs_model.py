@@ -226,13 +226,16 @@ class JobsModel:
             found = [job for job, place in zip(found, places, strict=True) if _comes_after(place, after, parts)]
         return found[:limit]
 
-    def count_jobs(self, figures: Sequence[str] = ()) -> list[JobCount]:
+    def count_jobs(self, figures: Sequence[str] = (), *, of_kind: str = "") -> list[JobCount]:
         counts: dict[tuple[str, JobState], list[Job]] = {}
         for kept in self._without_subject():
             counts.setdefault((kept.job.kind, kept.job.state), []).append(kept.job)
         return [
             JobCount(
-                kind, state, len(jobs), {name: sum(job.progress.get(name, 0) for job in jobs) for name in figures}
+                kind,
+                state,
+                len(jobs),
+                {name: sum(job.progress.get(name, 0) for job in jobs if kind == of_kind) for name in figures},
             )
             for (kind, state), jobs in counts.items()
         ]

@@ -35,9 +35,9 @@ about streams and jobs. Each rule uses the maximum over all replicas, so an aler
 class _OneJob:
     """A job store with one job, so that each figure of jobs has its labels."""
 
-    def count_jobs(self, sums: Sequence[str]) -> list[JobCount]:
+    def count_jobs(self, sums: Sequence[str], *, of_kind: str) -> list[JobCount]:
         """Return the count of the job."""
-        return [JobCount("backfill", JobState.FAILED, 1, dict.fromkeys(sums, 1))]
+        return [JobCount(of_kind, JobState.FAILED, 1, dict.fromkeys(sums, 1))]
 
     def find_last_failures(self) -> dict[str, datetime]:
         """Return when the job failed."""
