@@ -22,8 +22,9 @@ from inventory.status import (
     judge_snapshots,
     judge_streams,
     waiting_item,
+    without_replaced,
 )
-from inventory.streams import StreamInfo
+from inventory.streams import ENDED, StreamInfo
 from inventory.volumes import Volumes, VolumeStep, read_volumes
 from jobs.inbox_items import InboxItem
 from jobs.store.figures import FigurePoint, stream_subject
@@ -203,7 +204,10 @@ class Inventory:
         return self._catalog.show_stream(record, self._find_stats(), self._find_retentions())
 
     def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
-        """Return streams that ended with messages waiting or whose dead letters grow, and gaps of topics."""
+        """Return streams that ended with messages waiting or whose dead letters grow, and gaps of topics.
+
+        A stream whose work another stream does is left out: the messages wait for that one.
+        """
         principal.require(READ)
         return [*self._list_ended(), *self._list_growing(), *self._gaps.list_items()]
 
@@ -219,12 +223,15 @@ class Inventory:
         return [item for item in items if item is not None]
 
     def _list_ended(self) -> list[InboxItem]:
-        ended = [record for record in self._records() if not record.is_living]
+        ended = {record.name: record for record in self._records() if not record.is_living}
         if not ended:
             return []
-        stats, retentions = self._find_stats(), self._find_retentions()
-        shown = ((record, self._catalog.show_stream(record, stats, retentions)) for record in ended)
-        return [waiting_item(record, stream) for record, stream in shown if stream.retained_until is not None]
+        streams = self._catalog.list_streams(self._find_stats(), self._find_retentions())
+        return [
+            waiting_item(ended[stream.name], stream)
+            for stream in without_replaced(streams)
+            if stream.name in ended and stream.state in ENDED and stream.retained_until is not None
+        ]
 
     def measure_streams(self) -> list[StreamInfo]:
         """Return the streams for figures that anybody may see; lags are unknown while Pub/Sub does not answer."""

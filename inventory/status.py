@@ -47,15 +47,19 @@ def count_attached(subscriptions: Iterable[SubscriptionInfo]) -> int:
     return sum(each.id.startswith(BACKUP_SUBSCRIPTION_PREFIX) and not each.detached for each in subscriptions)
 
 
+def without_replaced(streams: Sequence[StreamInfo]) -> list[StreamInfo]:
+    """Return the streams but for the ended ones whose work another stream does, under whatever name."""
+    done = {_work(stream) for stream in streams if stream.state not in ENDED}
+    return [stream for stream in streams if stream.state not in ENDED or _work(stream) not in done]
+
+
 def judge_streams(streams: Sequence[StreamInfo], attached: int | None) -> list[StatusProblem]:
     """Return what is wrong with the streams; ``attached`` topics are backed up, None is unknown.
 
     An ended stream is not wrong if no messages wait for it, if another stream does its work, or if its group has
     left the registry. A backup that is not there is wrong, once there is something to back up.
     """
-    done = {_work(stream) for stream in streams if stream.state not in ENDED}
-    judged = [stream for stream in streams if stream.state not in ENDED or _work(stream) not in done]
-    found = [problem for stream in judged for problem in _judge(stream)]
+    found = [problem for stream in without_replaced(streams) for problem in _judge(stream)]
     backups = [stream for stream in streams if stream.kind == StreamKind.BACKUP]
     if attached and all(stream.state in ENDED for stream in backups):
         topics = f"{counted(attached, 'topic')} {'is' if attached == 1 else 'are'}"

@@ -198,6 +198,8 @@ def test_an_ended_stream_that_messages_wait_for_is_in_the_inbox_with_the_end_of_
         (item,) = client.get("/inbox").json()["items"]
         text = refeed("inbox")[1]
         codes = [problem["code"] for problem in client.get("/status").json()["problems"]]
+        launch(api, "everything")
+        replaced = client.get("/inbox").json()["items"]
     finally:
         api.pubsub.delete_subscription(subscription.id)
     left = datetime.fromisoformat(found["retained_until"]) - datetime.now(UTC)
@@ -206,6 +208,7 @@ def test_an_ended_stream_that_messages_wait_for_is_in_the_inbox_with_the_end_of_
     assert "Pub/Sub keeps 1 message for it until" in item["message"]
     assert "  refeed launch backup" in text
     assert codes == ["stream_ended", "backup_not_running"]
+    assert replaced == [], "the message waits for the other backup"
 
 
 def test_the_terminal_launches_changes_and_ends_a_stream(api, refeed):
