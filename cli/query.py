@@ -74,10 +74,9 @@ def validate(
     sql: str,
     parameters: "Mapping[str, QueryParameter]",
     *,
-    replay: bool = False,
     views: "UnionViews | None" = None,
 ) -> "ValidatedQuery":
-    """Return the query as the gate judged it; only a replay needs a window and the three output columns.
+    """Return the query as the gate judged it, with the tables of the warehouse as they are now.
 
     Raises:
         QueryRefusedError: it is not allowed; every violation is in it.
@@ -85,7 +84,7 @@ def validate(
     from sql.validate import parse_parameters, validate_query
 
     declared = () if views is None else views.read_schemas()
-    policy = gate_policy(settings, replay=replay, declared=declared)
+    policy = gate_policy(settings, replay=False, declared=declared, must_exist=True)
     return validate_query(sql, parse_parameters(parameters), policy)
 
 
@@ -152,11 +151,13 @@ def _name_view(violation: Violation, text: str, sources: "Iterable[MergeSource]"
     return violation
 
 
-def gate_policy(settings: "Settings", *, replay: bool, declared: "Sequence[TableSchema]" = ()) -> "Policy":
+def gate_policy(
+    settings: "Settings", *, replay: bool, declared: "Sequence[TableSchema]" = (), must_exist: bool = False
+) -> "Policy":
     """Return what the gate lets through here; only a replay needs a window and the three output columns.
 
     What REFEED_QUERY_TABLES names is looked up where the warehouse tells it beforehand; ``declared`` tables are
-    allowed as they are declared.
+    allowed as they are declared. Without ``must_exist``, a machine without a lake accepts queries for BigQuery.
     """
     from sql.validate import Policy
 
@@ -170,7 +171,7 @@ def gate_policy(settings: "Settings", *, replay: bool, declared: "Sequence[Table
         replay=replay,
     )
     with closing(_open_queries(settings)) as queries:
-        policy = queries.policy(policy, must_exist=False)
+        policy = queries.policy(policy, must_exist=must_exist)
     if not declared:
         return policy
     own = tuple(schema.table for schema in declared)

@@ -193,7 +193,10 @@ class FromBinder(ExpressionBinder):
         archive = self.policy.archive_table
         shown = name[:120]
         if is_missing:
-            message = f"The table {shown} is in REFEED_QUERY_TABLES, but the lake does not have this table."
+            message = (
+                f"The lake does not have the table {shown} yet. Refeed creates a table with its first row. "
+                "A pipeline creates staging tables and dead letters, and a merge creates reporting tables."
+            )
             self.fault(node, "table_missing", message)
             return
         message = f"The table {shown} is not allowed; queries read {archive}."

@@ -72,7 +72,10 @@ REASONS: Final[Mapping[str, str]] = {
     "syntax": "The query is not valid GoogleSQL, or it uses a part of GoogleSQL that the gate does not know.",
     "system_variable": "System variables are not allowed.",
     "table_function": "Table functions are not allowed.",
-    "table_missing": "REFEED_QUERY_TABLES names a table that the lake does not have.",
+    "table_missing": (
+        "Queries may read the table, but the lake does not have it yet. Refeed creates a table together with its "
+        "first row."
+    ),
     "table_not_allowed": (
         "The table is not one of the allowed tables. Other spellings, wildcards, decorators and "
         "INFORMATION_SCHEMA are not allowed."

@@ -267,3 +267,15 @@ def test_bigquery_s_union_view_is_queried_like_the_lake_s(refeed, bigquery_shop)
         ),
     ):
         assert refused.code == 4, refused.err
+
+
+def test_a_table_that_nothing_has_been_written_to_says_what_makes_it(refeed, home):
+    """Dead letters of a new home: there is no lake, nor any other file."""
+    answers = [refeed("query", "SELECT * FROM backup.dead_letters")]
+    (home / "lake").mkdir(parents=True)
+    answers.append(refeed("query", "SELECT * FROM backup.dead_letters"))
+    assert [answer.code for answer in answers] == [4, 4]
+    for answer in answers:
+        assert "table_missing" in answer.err
+        assert "The lake does not have the table backup.dead_letters yet." in answer.err
+        assert "A pipeline creates staging tables and dead letters" in " ".join(answer.err.split())
