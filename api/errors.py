@@ -100,6 +100,8 @@ STATUSES: Final[Mapping[type[errors.RefeedError], HTTPStatus]] = {
 }
 
 _RETRY_AFTER_SECONDS: Final = 5
+# A person mends the first ones first, and no other request is answered while thousands are written down.
+_MOST_FAULTS: Final = 100
 _HTTP_CODES: Final[Mapping[int, str]] = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -186,7 +188,7 @@ def _headers_of(error: errors.RefeedError, status: HTTPStatus) -> dict[str, str]
 
 async def _answer_validation_error(request: Request, exc: Exception) -> JSONResponse:
     assert isinstance(exc, RequestValidationError)
-    faults = [_describe_fault(error) for error in exc.errors()]
+    faults = [_describe_fault(error) for error in exc.errors()[:_MOST_FAULTS]]
     detail = "; ".join(f"{error['pointer']}: {error['message']}".removeprefix(": ") for error in faults)
     return problem_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, "request_invalid", detail, faults)
 

@@ -46,7 +46,7 @@ _SAME_EVERYWHERE: Final = {
     "detail": "A sentence about the error.",
     "encoding": "The encoding of `data`.",
     "error": "The reason for the failure. Null without a failure.",
-    "errors": "Every violation.",
+    "errors": "Every violation, at most 100.",
     "etag": "The current version. Send this value in If-Match.",
     "events": "The entries of the history.",
     "finished_at": "The end time. Null before the end.",

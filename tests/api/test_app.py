@@ -107,6 +107,13 @@ def test_every_violation_of_a_query_is_named_with_its_place(client):
         assert error["column"] >= 1
 
 
+def test_of_hundreds_of_violations_the_first_hundred_are_named(client):
+    response = client.post("/backfills", json={f"no_{number}": 0 for number in range(500)})
+    assert (response.status_code, response.json()["code"]) == (422, "request_invalid")
+    assert len(response.json()["errors"]) == 100
+    assert len(response.content) < 20_000
+
+
 def test_a_body_over_the_limit_is_refused_with_or_without_its_length_and_one_within_it_is_read(client):
     within = json.dumps(body()).encode().ljust(MAX_BODY_BYTES)
     taken = client.post("/backfills", content=within, headers={"content-type": "application/json"})
