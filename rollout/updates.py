@@ -9,7 +9,7 @@ import structlog
 
 from jobs.inbox_items import FAILURE_DAYS, InboxItem
 from jobs.store import Idempotency, JobStore
-from jobs.versions import Versions
+from jobs.versions import Versions, check_version
 from model.errors import RequestInvalidError, StreamStateError
 from model.principal import READ, ROLLOUTS_APPLY, STREAMS_OPERATE, Principal
 from model.stream_options import StreamKind, option_errors
@@ -107,7 +107,7 @@ class UpdateService:
             StreamStateError: it has ended, or goes back already.
             JobChangedError: it is at none of ``versions``.
         """
-        found = self._get(update_id, principal)
+        found = self._get(update_id, principal, versions)
         if found.state.is_ended:
             message = f"{found.id} is {found.state}: it has ended."
             raise StreamStateError(message, update=found.id, state=found.state.value)
@@ -126,16 +126,18 @@ class UpdateService:
             RefeedError: as asking for an update.
             JobChangedError: it is at none of ``versions``.
         """
-        found = self._get(update_id, principal)
+        found = self._get(update_id, principal, versions)
         if found.state.is_ended:
             return self._reverse(found, principal)
         return self._take_back(found, principal, versions, may_stay=False)
 
-    def _get(self, update_id: str, principal: Principal) -> StreamUpdate:
-        """Return an update that the principal may steer."""
+    def _get(self, update_id: str, principal: Principal, versions: Versions) -> StreamUpdate:
+        """Return an update that the principal may steer, and that is at one of the versions."""
         principal.require_any(STREAMS_OPERATE, ROLLOUTS_APPLY)
         found = self._store.get_update(update_id)
         principal.require(STREAMS_OPERATE if found.manifest is None else ROLLOUTS_APPLY)
+        # Read after it: an update that has ended by now has another version.
+        check_version(self._store.get(update_id), versions)
         return found
 
     def _take_back(

@@ -1,11 +1,14 @@
 """Rollouts as their manifests ask for them: which updates they are, taken back, reversed and applied again."""
 
 from datetime import timedelta
+from unittest.mock import patch
 
 import pytest
 
+from jobs.store import JobStore
 from model.errors import (
     ForbiddenError,
+    JobChangedError,
     ReleaseNotFoundError,
     RequestInvalidError,
     RolloutRefusedError,
@@ -174,6 +177,32 @@ def test_a_release_that_was_kept_without_a_proof_is_not_trusted_later(yard):
     yard.advance(*RESTARTED, UpdateState.STABLE)
     yard.pass_time(seconds=1)
     assert not yard.updates.revert(back.id, principal=ANN).request.is_trusted, "nothing ever proved 1.3"
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_revert_of_a_version_that_has_passed_changes_nothing(yard, ended):
+    made = yard.apply()
+    read = yard.store.get(made.id).version
+    yard.advance(*RESTARTED, *([UpdateState.STABLE] if ended else []))
+    before, jobs = yard.store.get(made.id), len(yard.store.list_updates("backup"))
+    with pytest.raises(JobChangedError):
+        yard.updates.revert(made.id, principal=ANN, versions={read})
+    assert (yard.store.get(made.id), len(yard.store.list_updates("backup"))) == (before, jobs)
+    assert yard.updates.revert(made.id, principal=ANN, versions={read, before.version}).id
+
+
+@pytest.mark.parametrize("verb", ["cancel", "revert"])
+def test_an_update_that_moves_on_while_it_is_taken_back_is_left_alone(yard, verb):
+    made = yard.apply()
+    take_back, read = yard.store.take_update_back, yard.store.get(made.id).version
+
+    def take_back_late(*given, **named):
+        yard.advance(*RESTARTED)
+        return take_back(*given, **named)
+
+    with patch.object(JobStore, "take_update_back", side_effect=take_back_late), pytest.raises(JobChangedError):
+        getattr(yard.updates, verb)(made.id, principal=ANN, versions={read})
+    assert (yard.state(), yard.rollout.unwanted_by) == (UpdateState.RESTARTING, None)
 
 
 @pytest.mark.parametrize("verb", ["cancel", "revert"])
