@@ -8,6 +8,7 @@ import random
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
+from unittest.mock import patch
 
 from connectors.pubsub import pull, source
 from connectors.pubsub.pull import Puller
@@ -218,6 +220,9 @@ class Simulation:
             stack.enter_context(replaced({"streams.snapshot", "jobs.stream_threads"}, own))
             said = SimpleNamespace(info=_say_nothing, warning=_say_nothing, exception=self._fail)
             stack.enter_context(replaced({"jobs.steps"}, [("_log", steps._log, said)]))
+            # Leases name both, and the trace quotes them.
+            stack.enter_context(patch.object(os, "getpid", return_value=1))
+            stack.enter_context(patch.object(socket, "gethostname", return_value="machine"))
             yield
 
     def _is_settled(self) -> bool:
