@@ -8,17 +8,15 @@ import typer
 from model.errors import InputError
 from model.moment import parse_moment as parse_model_moment
 from model.moment import render_moment
+from model.naming import render_duration
 
-_MINUTE: Final = 60.0
-_HOUR: Final = 3600.0
-_DAY: Final = 86_400.0
-_FEW_SECONDS: Final = 10.0
 UNKNOWN: Final = "unknown"
 
 FromOption = Annotated[
     str | None,
     typer.Option(
         "--from",
+        "--since",
         metavar="TIME",
         help="The start (UTC). Write an RFC 3339 time, a date such as 2026-01-02, today, yesterday, a time of day "
         "such as 02:00, or an age such as 90m, 2h or 3d.",
@@ -74,24 +72,8 @@ def parse_range(
 
 
 def render_seconds(seconds: float | None) -> str:
-    """Return a duration as a person reads it; None is unknown.
-
-    Example:
-        >>> [render_seconds(seconds) for seconds in (None, 0.84, 12.3, 95, 7200, 200_000)]
-        ['unknown', '0.8 s', '12 s', '1 min 35 s', '2 h 0 min', '2 d 7 h']
-    """
-    if seconds is None:
-        return UNKNOWN
-    if seconds < _FEW_SECONDS:
-        return f"{seconds:.1f} s"
-    whole = int(seconds)
-    if whole < _MINUTE:
-        return f"{whole} s"
-    if whole < _HOUR:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < _DAY:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
+    """Return a duration; None is unknown."""
+    return UNKNOWN if seconds is None else render_duration(seconds)
 
 
 def render_count(count: float | None) -> str:

@@ -17,6 +17,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from model.errors import RequestRefusedError
+from model.naming import render_duration
 
 UNKNOWN: Final = Markup('<span class="unknown">unknown</span>')
 # For the menu; any other zone of the IANA database may stand in the URL, and the browser's own is added there.
@@ -85,22 +86,8 @@ def render_bytes(value: float | None) -> str | Markup:
 
 
 def render_seconds(value: float | None) -> str | Markup:
-    """Return a duration in the two units that matter.
-
-    Example:
-        >>> render_seconds(0.84), render_seconds(125), render_seconds(90000)
-        ('0.8 s', '2 min 5 s', '1 d 1 h')
-    """
-    if value is None:
-        return UNKNOWN
-    if value < _MINUTE:
-        return f"{value:.1f} s" if value < _TEN else f"{value:.0f} s"
-    whole = int(value)
-    if whole < _HOUR:
-        return f"{whole // _MINUTE} min {whole % _MINUTE} s"
-    if whole < _DAY:
-        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE} min"
-    return f"{whole // _DAY} d {whole % _DAY // _HOUR} h"
+    """Return a duration."""
+    return UNKNOWN if value is None else render_duration(value)
 
 
 def parse_time(value: str) -> datetime:

@@ -13,7 +13,7 @@ from jobs.inbox_items import InboxItem
 from jobs.store.figures import FigurePoint
 from model.message import BACKUP_SUBSCRIPTION_PREFIX, matches
 from model.moment import render_moment
-from model.naming import counted
+from model.naming import counted, render_duration
 from model.stream import BACKUP_STREAM, PIPELINE_PREFIX
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord, StreamState
@@ -111,7 +111,7 @@ def judge_snapshots(
         covered = max([record.created_at, *taken])
         if record.is_living and now - covered > 2 * every:
             since = f"The newest is from {render_moment(max(taken))}." if taken else "There is none."
-            message = f"It has no snapshot of the last {2 * every.total_seconds():,.0f} s. {since}"
+            message = f"It has no snapshot of the last {render_duration(2 * every.total_seconds())}. {since}"
             found.append(StatusProblem("snapshot_gap", record.name, message))
     return found
 
@@ -180,7 +180,8 @@ def _judge(stream: StreamInfo) -> list[StatusProblem]:
         return []
     found, has_ended = [], stream.state in ENDED - {"FAILED"}
     if stream.state == "NOT_REPORTING":
-        silent = "ever" if stream.seconds_since_report is None else f"for {stream.seconds_since_report:,.0f} s"
+        silence = stream.seconds_since_report
+        silent = "ever" if silence is None else f"for {render_duration(silence)}"
         found.append(StatusProblem("stream_not_reporting", stream.name, f"It has not reported {silent}."))
     elif stream.wanted is not None and stream.agent is None and not has_ended:
         message = "It was launched, but no agent runs it."
@@ -205,5 +206,5 @@ def _judge_waiting(stream: StreamInfo, *, has_ended: bool) -> Iterator[StatusPro
         waiting = f"{counted(count, 'message')} {'waits' if count == 1 else 'wait'}"
         yield StatusProblem("stream_ended", stream.name, f"It is {stream.state}, and {waiting} for it.")
     elif stream.lag_seconds is not None and stream.lag_seconds > LATE_SECONDS:
-        message = f"Its oldest pending message is {stream.lag_seconds:,.0f} s old."
+        message = f"Its oldest pending message is {render_duration(stream.lag_seconds)} old."
         yield StatusProblem("stream_behind", stream.name, message)

@@ -43,6 +43,13 @@ def test_what_is_wrong_with_a_stream_is_named(found: StreamInfo, attached: int |
     assert [problem.code for problem in judge_streams([found], attached)] == codes
 
 
+def test_a_long_time_is_said_in_hours() -> None:
+    (silent,) = judge_streams([stream(state="NOT_REPORTING", seconds_since_report=3664.0)], 1)
+    (late,) = judge_streams([stream(lag_seconds=3664.0)], 1)
+    assert silent.message == "It has not reported for 1 h 1 min."
+    assert late.message == "Its oldest pending message is 1 h 1 min old."
+
+
 @pytest.mark.parametrize("other", [stream("rows", kind="pipeline", options={"group": "a"}), stream("pipeline-b")])
 def test_messages_of_an_ended_stream_wait_only_if_no_other_stream_reads_them(other: StreamInfo) -> None:
     ended = stream("pipeline-a", "DRAINED", backlog_messages=92, lag_seconds=301.0)
