@@ -68,5 +68,5 @@ def assemble_backfills(
         ),
         planner=planner,
         verifier=verifier,
-        letters=LetterCounter(settings.dead_letter_table, planner.answer, settings.query_tables, places),
+        letters=LetterCounter(settings.dead_letter_table, planner.answer, planner.find_staging, places),
     )

@@ -105,14 +105,17 @@ def redrive(
 ) -> None:
     """Create a backfill that sends dead letters of a source to the source's topic again.
 
-    The command prints the plan, and asks before it publishes.
+    The command prints the plan, and asks before it publishes. Messages that are rows by now are not sent, if the
+    number of repaired messages is known.
     """
     with open_api() as api:
-        request = _request(api, source, (code, path, message_id), start)
+        request, unknown = _request(api, source, (code, path, message_id), start)
         request |= {**read_given(BackfillRequest, given), "description": f"Dead letters of {source}."}
         plan = api.plan_backfill(request)
         if dry_run or not as_json:
             print_found(plan, lambda found: plan_lines(found, is_quoted=False), as_json=as_json)
+        for text in unknown:
+            err.print(text)
         if dry_run:
             return
         if plan["rows"] == 0:
@@ -127,8 +130,8 @@ def redrive(
 
 def _request(
     api: "RefeedApi", source: str, chosen_by: tuple[list[str] | None, ...], start: str | None
-) -> dict[str, Any]:
-    """Return the backfill of the dead letters that are chosen by their codes, paths and ids.
+) -> tuple[dict[str, Any], Iterator[str]]:
+    """Return the backfill of the dead letters with these codes, paths and ids, and what to say of it.
 
     Raises:
         InputError: there are none of this source with these codes.
@@ -147,7 +150,7 @@ def _request(
     request: dict[str, Any] = chosen[0]["request"]
     lists = dict(zip(("codes", "paths", "message_ids"), chosen_by, strict=True))
     given = {name: {"type": "ARRAY<STRING>", "value": values or []} for name, values in lists.items()}
-    return {**request, "parameters": {**request["parameters"], **given}}
+    return {**request, "parameters": {**request["parameters"], **given}}, _unknown_repairs(chosen)
 
 
 def dead_letter_lines(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -177,8 +180,17 @@ def dead_letter_lines(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if one["messages"] > 1:
             ids = f"messages {', '.join(one['example_message_ids'])}"
             yield from wrap(ids, width, initial_indent="  ", subsequent_indent="  ")
-    if any(one["repaired"] is None for one in reasons):
-        yield "\nThe number of repaired messages is unknown, so a second redrive sends them"
-        yield "again. To count them, start the API or 'refeed up' with the staging tables:"
-        yield "REFEED_QUERY_TABLES=staging.NAME,staging.OTHER"
+    for text in _unknown_repairs(reasons):
+        yield ""
+        yield from wrap(text, width)
     yield f"\nSend them again: refeed redrive --source {reasons[0]['source']}, first with --dry-run"
+
+
+def _unknown_repairs(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what a redrive of sources does whose repaired messages are unknown."""
+    if names := sorted({one["source"] for one in reasons if one["repaired"] is None}):
+        yield (
+            f"The number of repaired messages of {', '.join(names)} is unknown, so a redrive also sends messages "
+            "that are rows by now. On BigQuery, it is known if REFEED_QUERY_TABLES names the staging tables. For "
+            "a source with an inferred schema, it is never known."
+        )

@@ -191,10 +191,14 @@ def _describe_redrive(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     name, since = visit.path_params["name"], find_since(visit)
     _check_chosen(visit.params)
     request = _read_sent(given)
+    effects = [describe_choice(name, read_choice(visit.params), plain_time(since, visit.zone))]
     if request is None:
         reasons = visit.api.count_dead_letters(render_utc(since))["reasons"]
         request = choose_request(reasons, name, read_choice(visit.params))
-    effects = [describe_choice(name, read_choice(visit.params), plain_time(since, visit.zone))]
+        if any(each["source"] == name and each["repaired"] is None for each in reasons):
+            effects.append(
+                "The number of repaired messages is unknown. Messages that are rows by now are sent too."
+            )
     plan_id = given.get("plan_id", "")
     is_possible = True
     if not plan_id or given.get("typed", "").strip() != request["topic"]:

@@ -125,6 +125,10 @@ class Queries(Protocol):
     """Queries over one warehouse, with what they keep open between them; safe to use from many threads."""
 
     @property
+    def is_billed(self) -> bool:
+        """Whether somebody pays for what a query reads."""
+
+    @property
     def counts(self) -> Counts:
         """What counts the archive's messages."""
 

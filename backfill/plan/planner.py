@@ -62,13 +62,15 @@ class Planner:
         GATE.warm()
         self._queries.warm()
 
-    def policy(self, *, replay: bool = True) -> Policy:
-        """Return what the gate lets through now; only a replay needs a window and the columns of a message.
+    def policy(self, *, replay: bool = True, tables: Sequence[str] = ()) -> Policy:
+        """Return what the gate lets through now, reads of ``tables`` too.
+
+        Only a replay needs a window and the columns of a message.
 
         Raises:
             WarehouseError: the warehouse does not answer.
         """
-        return policy_of(self._settings, self._queries, replay=replay)
+        return policy_of(self._settings, self._queries, replay=replay, tables=tables)
 
     def check(self, query: str, parameters: Mapping[str, QueryParameter]) -> dict[str, Any]:
         """Return the verdict on a replay's query, with edits; what is known of the tables is seconds old at most.
@@ -83,8 +85,22 @@ class Planner:
         policy = replace(known[1], now=datetime.now(UTC))
         return check_replay_query(query, parameters, policy, self._queries.check)
 
-    def answer(self, query: str, parameters: Mapping[str, QueryParameter]) -> list[dict[str, Any]]:
-        """Return the rows of a SELECT of our own over dead letters and tables that queries may read.
+    def find_staging(self, tables: Sequence[str]) -> list[str] | None:
+        """Return those of a source's staging tables that exist, None where not all of them may be read.
+
+        Where queries are billed, only tables of REFEED_QUERY_TABLES may.
+
+        Raises:
+            WarehouseError: the warehouse does not answer.
+        """
+        if not tables or (self._queries.is_billed and not set(self._settings.query_tables).issuperset(tables)):
+            return None
+        return [table for table in tables if self._queries.has_table(table)]
+
+    def answer(
+        self, query: str, parameters: Mapping[str, QueryParameter], tables: Sequence[str] = ()
+    ) -> list[dict[str, Any]]:
+        """Return the rows of a SELECT of our own over ``tables`` and the tables that queries may read.
 
         There are none where the table of dead letters is not there. Where queries are billed, it is.
 
@@ -93,18 +109,18 @@ class Planner:
         """
         if not self._queries.has_table(self._settings.dead_letter_table):
             return []
-        valid = validate_query(query, parse_parameters(parameters), self.policy(replay=False))
+        valid = validate_query(query, parse_parameters(parameters), self.policy(replay=False, tables=tables))
         found = self._queries.answer(valid, max_rows=_ANSWER_ROWS, seconds=_ANSWER_SECONDS)
         rows: list[dict[str, Any]] = found.rows.to_pylist()
         return rows
 
-    def validate(self, request: BackfillRequest) -> ValidRequest:
-        """Return the request with its validated query, if it may run in this deployment.
+    def validate(self, request: BackfillRequest, *, tables: Sequence[str] = ()) -> ValidRequest:
+        """Return the request with its validated query, which may read ``tables``, if it may run here.
 
         Raises:
             QueryRefusedError, RequestInvalidError: it may not.
         """
-        return validate_request(request, self.policy(), check=self._queries.check)
+        return validate_request(request, self.policy(tables=tables), check=self._queries.check)
 
     def plan(
         self,
@@ -234,7 +250,7 @@ def _without_originals(document: Mapping[str, Any], why: str) -> dict[str, Any]:
     return {"warnings": [*document["warnings"], {"code": "originals_not_read", "message": message}]}
 
 
-def policy_of(settings: BackfillSettings, queries: Queries, *, replay: bool) -> Policy:
+def policy_of(settings: BackfillSettings, queries: Queries, *, replay: bool, tables: Sequence[str] = ()) -> Policy:
     """Return what the gate lets through now; only a replay needs a window and the columns of a message.
 
     Raises:
@@ -246,7 +262,9 @@ def policy_of(settings: BackfillSettings, queries: Queries, *, replay: bool) -> 
             archive,
             settings.project,
             datetime.now(UTC),
-            extra_tables=tuple(name for name in settings.query_tables if name != archive),
+            extra_tables=tuple(
+                name for name in dict.fromkeys((*settings.query_tables, *tables)) if name != archive
+            ),
             max_window_days=settings.max_window_days,
             replay=replay,
         )

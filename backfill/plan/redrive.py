@@ -25,8 +25,11 @@ SourcePlace = tuple[str, Sequence[str]]
 _Parameters = Mapping[str, QueryParameter]
 # A message's topic and id.
 _Message = tuple[str, str]
-# Runs a SELECT over the tables that queries may read, and returns its rows; none where there is no such table.
-Answer = Callable[[str, _Parameters], list[dict[str, Any]]]
+# Runs a SELECT over the tables that queries may read, and over others that are given, and returns its rows; none
+# where there are no dead letters.
+Answer = Callable[..., list[dict[str, Any]]]
+# Returns which of the tables exist, None where not all of them may be read.
+FindStaging = Callable[[Sequence[str]], Sequence[str] | None]
 
 
 class LetterReasonOut(BaseModel):
@@ -83,17 +86,18 @@ class LetterChoice:
 
 
 class LetterCounter:
-    """Counts the rows of ``table``; ``places`` finds a source in the registry, None is one that is not there.
-
-    Only staging tables among ``readable``, the tables that the deployment lets queries read, are looked at.
-    """
+    """Counts the rows of ``table``; ``places`` finds a source in the registry, None is one that is not there."""
 
     def __init__(
-        self, table: str, answer: Answer, readable: Collection[str], places: Callable[[str], SourcePlace | None]
+        self,
+        table: str,
+        answer: Answer,
+        find_staging: FindStaging,
+        places: Callable[[str], SourcePlace | None],
     ) -> None:
         self._table = table
         self._answer = answer
-        self._readable = frozenset(readable)
+        self._find_staging = find_staging
         self._places = places
 
     def count(self, start: datetime) -> list[LetterReasonOut]:
@@ -110,10 +114,22 @@ class LetterCounter:
         staged = {source: self._staged(place) for source, place in places.items()}
         text, names = _render_count(self._table, staged)
         parameters = {**since, **{name: _text(source) for name, source in names.items()}}
-        found = self._answer(text, parameters)
-        return [
-            self._reason(row, places.get(row["source"]), staged.get(row["source"], ()), since) for row in found
-        ]
+        found = self._answer(text, parameters, [table for tables in staged.values() for table in tables or ()])
+        return [self._reason(row, places.get(row["source"]), staged.get(row["source"]), since) for row in found]
+
+    def staging_of(self, query: str, parameters: _Parameters) -> Sequence[str]:
+        """Return the staging tables that ``query`` reads if it is the redrive of a source, none of another query.
+
+        A caller may send this one query although it reads tables that queries may not: the caller chooses nothing
+        of its text.
+        """
+        source = parameters.get("source")
+        if not isinstance(source, Mapping) or self._table not in query:
+            return ()
+        staged = self._staged(self._places(str(source.get("value")))) or ()
+        # A table may be newer than the query.
+        read = [table for table in staged if f"`{table}`" in query]
+        return read if query == _render_redrive(self._table, read) else ()
 
     def list_messages(
         self, choice: LetterChoice, *, limit: int, preview_bytes: int | None = None
@@ -188,12 +204,12 @@ class LetterCounter:
         )
         return bytes(rows[0]["data"] or b"") if rows else None
 
-    def _staged(self, place: SourcePlace | None) -> Sequence[str]:
+    def _staged(self, place: SourcePlace | None) -> Sequence[str] | None:
         """Return the source's staging tables if all of them may be read: a part would call too few repaired."""
-        return place[1] if place is not None and self._readable.issuperset(place[1]) else ()
+        return None if place is None else self._find_staging(place[1])
 
     def _reason(
-        self, row: Mapping[str, Any], place: SourcePlace | None, tables: Sequence[str], since: _Parameters
+        self, row: Mapping[str, Any], place: SourcePlace | None, tables: Sequence[str] | None, since: _Parameters
     ) -> LetterReasonOut:
         return LetterReasonOut(
             source=row["source"],
@@ -201,7 +217,7 @@ class LetterCounter:
             code=row["code"],
             path=row["path"] or None,
             messages=row["messages"],
-            repaired=row["repaired"] if tables else None,
+            repaired=None if tables is None else row["repaired"],
             first_ingest_time=row["first_ingest_time"],
             last_ingest_time=row["last_ingest_time"],
             example_message_id=row["example_message_ids"][0],
@@ -210,7 +226,7 @@ class LetterCounter:
             request={
                 # Where the source reads; the message may have come from another topic, by a backfill.
                 "topic": row["topic"] if place is None else place[0],
-                "query": _render_redrive(self._table, tables),
+                "query": _render_redrive(self._table, tables or ()),
                 "parameters": {
                     **since,
                     "source": _text(row["source"]),
@@ -222,12 +238,12 @@ class LetterCounter:
         )
 
 
-def _render_count(table: str, staged: Mapping[str, Sequence[str]]) -> tuple[str, dict[str, str]]:
+def _render_count(table: str, staged: Mapping[str, Sequence[str] | None]) -> tuple[str, dict[str, str]]:
     """Return the query, and the source that each of its parameters names."""
     names: dict[str, str] = {}
     rows = []
     for number, (source, tables) in enumerate(sorted(staged.items())):
-        for staging in tables:
+        for staging in tables or ():
             names[f"source_{number}"] = source
             rows.append(
                 f"SELECT @source_{number} AS source, s._topic AS topic, s._message_id AS message_id "  # noqa: S608

@@ -396,7 +396,8 @@ class BackfillService(BackfillReader):
     def _validate(self, request: BackfillRequest, wanted: BackfillRequest) -> ValidRequest:
         """Return the validated request; what the gate refuses of a written query is a fault of a field."""
         try:
-            return self._planner.validate(request)
+            tables = self._letters.staging_of(request.query, request.parameters)
+            return self._planner.validate(request, tables=tables)
         except QueryRefusedError as exc:
             if isinstance(wanted, BackfillCreate) and wanted.has_range:
                 raise wanted.explain(request.query, exc) from exc

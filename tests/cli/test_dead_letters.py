@@ -73,7 +73,8 @@ def lists_of(request: Mapping[str, Any]) -> dict[str, list[str]]:
 
 def test_dead_letters_are_counted_by_reason_within_80_columns(refeed, asked):
     lines = refeed("dead-letters", "--from", "2026-01-10").out.splitlines()
-    assert asked == ["2026-01-10T00:00:00Z"]
+    assert refeed("dead-letters", "--since", "2026-01-10").out.splitlines() == lines
+    assert asked == ["2026-01-10T00:00:00Z"] * 2
     assert all(len(line) <= 80 for line in lines)
     words = [line.split() for line in lines]
     assert words[0] == ["SOURCE", "CODE", "PATH", "MESSAGES", "REPAIRED", "LAST", "EXAMPLE"]
@@ -114,6 +115,13 @@ def test_a_redrive_shows_its_plan_and_asks_before_it_publishes(refeed, asked, mo
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     assert refeed("redrive", "--source", "orders").code == 130
     assert asked[-1]["plan_id"] == "pl_1"
+
+
+def test_a_redrive_says_beforehand_that_it_does_not_know_what_is_repaired(refeed, asked):
+    unknown = refeed("redrive", "--dry-run", "--source", "orders", "--code", "not_json")
+    assert (unknown.code, "also sends messages that are rows by now" in unknown.err) == (0, True)
+    known = refeed("redrive", "--dry-run", "--source", "orders", "--code", "wrong_type")
+    assert (known.code, known.err) == (0, "")
 
 
 def test_a_redrive_of_what_has_become_rows_ends_without_a_question(refeed, asked, monkeypatch):

@@ -38,6 +38,8 @@ _MARGIN: Final = timedelta(days=2)
 class BigQueryQueries:
     """Reads and bills nothing but for an answer, an exact look and a selection."""
 
+    is_billed: Final = True
+
     def __init__(self, place: BigQueryWarehouse, space: QuerySpace) -> None:
         self._place = place
         self._space = space

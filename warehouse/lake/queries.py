@@ -67,6 +67,8 @@ class LakeMessages:
 class LakeQueries:
     """Each query runs in a process of its own, but for a selection, whose process has nothing else to do."""
 
+    is_billed: Final = False
+
     def __init__(self, place: LakeWarehouse, space: QuerySpace) -> None:
         self._place = place
         self._space = space

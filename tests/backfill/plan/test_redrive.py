@@ -24,6 +24,7 @@ from connectors.columns import arrow_schema
 from jobs.folder import Control, Order
 from model.settings import read_settings
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA
+from sql.violation import QueryRefusedError
 from warehouse.open import open_warehouse
 
 DAY = datetime(2026, 1, 10, tzinfo=UTC)
@@ -54,17 +55,16 @@ def land(lake, *message_ids, topic="orders"):
 class Desk:
     """A lake's dead letters as an operator sees them."""
 
-    def __init__(self, folder, tables="staging.orders"):
+    def __init__(self, folder):
         self.folder = folder
-        given = {"REFEED_HOME": str(folder), "REFEED_QUERY_TABLES": tables}
-        settings = read_settings(given)
+        settings = read_settings({"REFEED_HOME": str(folder)})
         self.settings = BackfillSettings.from_settings(settings, open_warehouse(settings))
         self.lake = Path(self.settings.warehouse.lake)
         self.queries = open_queries(self.settings)
         self.planner = Planner(self.settings, NOBODY, NOBODY, self.queries)
         places = {"orders": ("orders", ["staging.orders"])}
-        table, readable = self.settings.dead_letter_table, self.settings.query_tables
-        self.counter = LetterCounter(table, self.planner.answer, readable, places.get)
+        table = self.settings.dead_letter_table
+        self.counter = LetterCounter(table, self.planner.answer, self.planner.find_staging, places.get)
 
     def counts(self):
         return {(one.source, one.topic, one.code): (one.messages, one.repaired) for one in self.counter.count(DAY)}
@@ -77,7 +77,8 @@ class Desk:
 
     def selected(self, request, name):
         wanted = BackfillRequest(**request)
-        source = self.planner.source(wanted, self.planner.validate(wanted), None)
+        tables = self.counter.staging_of(wanted.query, wanted.parameters)
+        source = self.planner.source(wanted, self.planner.validate(wanted, tables=tables), None)
         specification = render_specification("bf_1", wanted, source, self.settings, NOBODY)
         folder = BackfillFolder(self.folder / name)
         folder.path.mkdir()
@@ -162,17 +163,32 @@ def test_messages_that_became_dead_letters_since_a_time_have_their_latest_reason
     assert desk.counter.find_reasons(asked, DAY) == {("orders", "a"): ("not_json", "not_json at 2")}
 
 
-def test_without_leave_to_read_staging_what_is_repaired_is_unknown(tmp_path):
-    desk = Desk(tmp_path, tables="")
+def test_a_source_without_a_staging_table_yet_has_repaired_none(tmp_path):
+    desk = Desk(tmp_path)
     try:
         fail(desk.lake, "a", "wrong_type", 1, topic="orders-next")
-        land(desk.lake, "a", topic="orders-next")
-        assert desk.counts() == {("orders", "orders-next", "wrong_type"): (1, None)}
+        assert desk.counts() == {("orders", "orders-next", "wrong_type"): (1, 0)}
+        request = desk.request("wrong_type")
         # To where the source reads, wherever the message was published first.
-        assert desk.request("wrong_type")["topic"] == "orders"
-        assert desk.selected(desk.request("wrong_type"), "all") == {"a"}
+        assert request["topic"] == "orders"
+        land(desk.lake, "a", topic="orders-next")
+        assert desk.selected(request, "as_it_was_counted") == {"a"}
+        assert desk.selected(desk.request("wrong_type"), "now") == set()
     finally:
         desk.queries.close()
+
+
+def test_only_the_redrive_of_its_source_reads_staging_tables_that_queries_may_not(desk):
+    fail(desk.lake, "a", "wrong_type", 1)
+    request = desk.request("wrong_type")
+    query, parameters = request["query"], request["parameters"]
+    assert desk.counter.staging_of(query, parameters) == ["staging.orders"]
+    other = {**parameters, "source": {"type": "STRING", "value": "billing"}}
+    for changed, given in ((query.replace("NOT EXISTS", "EXISTS"), parameters), (query, other), (query, {})):
+        assert desk.counter.staging_of(changed, given) == ()
+        wanted = BackfillRequest(**{**request, "query": changed, "parameters": given})
+        with pytest.raises(QueryRefusedError):
+            desk.planner.validate(wanted)
 
 
 def test_one_fault_is_one_group_wherever_in_a_list_it_stands_and_is_sent_again_alone(desk):
