@@ -57,6 +57,7 @@ def test_one_source_has_its_findings_versions_letters_and_nights_escaped(ann):
     text = words_of(page.text.partition("<main")[2])
     assert "From version 1 to 2 of push" in text
     assert "+ at INT64 added" in text
+    assert "Last type change id INT64 to STRING, in version 2 of staging.hooks_push, " in text
     assert "~ id INT64 to STRING wider: every old value fits" in text
     assert "wrong_type lines[].count 3 unknown" in text
     assert "keys_unique: expected 90, found 91" in text
