@@ -1,21 +1,29 @@
 """Everything that runs, what waits for a person, and what is wrong."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from api.answers import Caller, OpenInventory, SlowCalls, problems
+from api.answers import Caller, Jobs, OpenInventory, SlowCalls, problems
 from api.schemas_backfills import BackfillOut
 from api.schemas_jobs import CompactionOut
 from api.schemas_merges import MergeOut
+from api.schemas_snapshots import RollbackOut
 from api.schemas_streams import StreamOut
+from api.schemas_updates import UpdateOut
 from api.state import Services, services_of, state_of
 from inventory.service import Inventory
 from inventory.status import StatusProblem
+from jobs.collection import JobCollection
 from jobs.inbox_items import InboxItem
-from model.job import JobState
+from jobs.listing import MAX_PAGE_SIZE, ListRequest
+from jobs.store import JobFilter
+from jobs.store.step_jobs import RESTORE, UPDATE
+from model.errors import ForbiddenError
+from model.job import ACTIVE_STATES, JobState
 from model.principal import Principal
 from model.stream_record import StreamState
 from model.stream_update import UpdateState
@@ -84,11 +92,17 @@ class StatusOut(BaseModel):
     backfills: list[BackfillOut] = Field(description="The jobs that have not ended, oldest first.")
     merges: list[MergeOut] = Field(description="The jobs that have not ended, oldest first.")
     compactions: list[CompactionOut] = Field(description="The jobs that have not ended, oldest first.")
+    updates: list[UpdateOut] = Field(
+        description="The updates of streams that have not ended, oldest first. Empty if you may not see them."
+    )
+    restores: list[RollbackOut] = Field(
+        description="The rollbacks of streams that have not ended, oldest first. Empty if you may not see them."
+    )
     inbox: list[InboxItemOut] = Field(description="Everything that a person should look at.")
 
 
 @router.get("/status", operation_id="getStatus", response_model=StatusOut, responses=problems(s502=_FAILED))
-def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, slow: SlowCalls) -> Any:
+def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, jobs: Jobs, slow: SlowCalls) -> Any:
     """Show all streams, all jobs that have not ended, the inbox, and all problems."""
     services = services_of(request).jobs
     with slow:
@@ -121,7 +135,9 @@ def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, sl
             "is_ok": not wrong,
             "problems": wrong,
             "streams": condition.streams,
-            **{name: [job.to_json() for job in jobs] for name, (jobs, _) in active.items()},
+            **{name: [job.to_json() for job in found] for name, (found, _) in active.items()},
+            "updates": _list_steps(jobs, UPDATE, caller),
+            "restores": _list_steps(jobs, RESTORE, caller),
             "inbox": inbox,
         }
 
@@ -130,6 +146,17 @@ def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, sl
 def get_inbox(request: Request, inventory: OpenInventory, caller: Caller) -> Any:
     """List everything that a person should look at, such as approvals, canaries, failures and gaps."""
     return {"items": _list_inbox(services_of(request), inventory, caller)}
+
+
+def _list_steps(jobs: JobCollection, kind: str, caller: Principal) -> list[dict[str, Any]]:
+    """Return the jobs of a kind that agents carry out and that have not ended, if the caller may see them."""
+    where = JobFilter(kinds=(kind,), states=tuple(sorted(ACTIVE_STATES)))
+    with suppress(ForbiddenError):
+        found, _, _ = jobs.list_jobs(
+            ListRequest(MAX_PAGE_SIZE, order_by="created_at", where=where), principal=caller
+        )
+        return [job.to_json() for job in found]
+    return []
 
 
 def _list_inbox(services: Services, inventory: Inventory, caller: Principal) -> list[InboxItem]:

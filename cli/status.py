@@ -128,12 +128,13 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from render_streams(found["streams"])
     for noun, columns, cells in _JOBS:
-        if jobs := found[f"{noun}s"]:
+        # An API of an earlier release has no updates and restores here.
+        if jobs := found.get(f"{noun}s"):
             yield ""
             rows = [[each["id"], each["state"], *cells(each)] for each in jobs]
             yield from render_figures([noun, "state", *columns], rows, left=2)
-    if not any(found[f"{noun}s"] for noun, _, _ in _JOBS):
-        yield "No backfill, merge or compaction runs."
+    if not any(found.get(f"{noun}s") for noun, _, _ in _JOBS):
+        yield "No job runs."
     if found["inbox"]:
         yield ""
         yield f"Waiting for a person: {len(found['inbox'])}"
@@ -168,10 +169,16 @@ def _compaction_cells(found: Mapping[str, Any]) -> list[str]:
     return [str(len(found["files_removed"])), str(len(found["tables"]))]
 
 
+def _stream_cells(found: Mapping[str, Any]) -> list[str]:
+    return [found["stream"], render_minute(found["created_at"])]
+
+
 _JOBS: Final = (
     ("backfill", ("published", "of", "messages/s", "left"), _backfill_cells),
     ("merge", ("merged", "of sources", "rows without key"), _merge_cells),
     ("compaction", ("compacted", "of tables"), _compaction_cells),
+    ("update", ("stream", "since (UTC)"), _stream_cells),
+    ("restore", ("stream", "since (UTC)"), _stream_cells),
 )
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
-from console.jobs import sum_up
+from console.jobs import describe_job, sum_up
 from console.view import parse_time, render_utc
 from console.visit import PagePart, Visit
 from model.job import is_job_id
@@ -18,6 +18,7 @@ _CHANGES_SECONDS: Final = 10.0
 _MOST_TOPICS: Final = 20
 _FEW_CHANGES: Final = 15
 _MANY_CHANGES: Final = 500
+_NAMED_JOBS: Final = 200
 # Things that have a page here; a manifest and a key have none.
 _COLLECTIONS: Final = {
     **dict.fromkeys(("backfill", "merge", "compaction", "restore", "update", "change"), "jobs"),
@@ -51,6 +52,7 @@ def read_home(visit: Visit) -> dict[str, Any]:
         "volumes": volumes,
         "topics": _draw_topics(volumes),
         "jobs": _list_running(status),
+        "titles": _read_titles(visit),
         "changes": changes,
         "path_of": path_of,
         "path_of_problem": path_of_problem,
@@ -58,10 +60,18 @@ def read_home(visit: Visit) -> dict[str, Any]:
     }
 
 
+def _read_titles(visit: Visit) -> dict[str, str]:
+    """Return by id what the newest jobs are for; an older one keeps its id as its name."""
+    found = visit.read(
+        "newest jobs", lambda: visit.api.jobs.list(page_size=_NAMED_JOBS), for_seconds=_CHANGES_SECONDS
+    )
+    return {} if found.problem else {job["id"]: describe_job(job) for job in found.data["jobs"]}
+
+
 def _list_running(status: PagePart) -> list[dict[str, Any]]:
     """Return the jobs of every kind that have not ended, as rows of a list."""
-    kinds = ("backfills", "merges", "compactions")
-    return [] if status.problem else [sum_up(job) for kind in kinds for job in status.data[kind]]
+    kinds = ("backfills", "merges", "compactions", "updates", "restores")
+    return [] if status.problem else [sum_up(job) for kind in kinds for job in status.data.get(kind, ())]
 
 
 def read_lines(visit: Visit) -> dict[str, Any]:

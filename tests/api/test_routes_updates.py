@@ -69,7 +69,10 @@ def test_who_asked_when_and_what_comes_next_is_described_and_a_stream_names_its_
     code, text, _ = refeed("describe", "stream/backup")
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert (code, lines[-2:]) == (0, [f"update {made['id']} CHECKING", f"next refeed watch {made['id']}"])
+    assert [each["id"] for each in client.get("/status").json()["updates"]] == [made["id"]]
+    assert f"{made['id']} CHECKING backup {minute}" in " ".join(refeed("status")[1].split())
     advance(api, made["id"], UpdateState.STABLE)
+    assert client.get("/status").json()["updates"] == []
     assert f"refeed revert {made['id']}" in refeed("describe", made["id"])[1]
     assert made["id"] not in refeed("describe", "stream/backup")[1]
 

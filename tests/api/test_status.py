@@ -96,7 +96,7 @@ def test_a_quiet_home_is_ok_and_nothing_waits(api, refeed):
     code, text, _ = refeed("status")
     assert (code, text.splitlines()[0]) == (0, "OK: there are no problems")
     assert "No stream has reported yet" in text
-    assert "No backfill, merge or compaction runs." in text
+    assert "No job runs." in text
     assert refeed("inbox")[:2] == (0, "Nothing waits for a person.\n")
     assert json.loads(refeed("status", "--json")[1]) == get(api, "/status")
 

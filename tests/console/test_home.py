@@ -2,6 +2,8 @@
 
 import re
 
+from markupsafe import escape
+
 from backup.compaction.kind import COMPACTION
 from console.home import path_of
 from console.visit import PagePart, RecentReads
@@ -25,7 +27,9 @@ def test_topics_have_the_volume_that_the_api_counts(yard, browser):
 def test_what_changed_is_listed_with_who_did_it_and_a_way_there(yard, browser):
     text = browser.get("/console?zone=Asia/Tokyo").text
     changes = text.split("<h2>Changed in the last day</h2>")[1]
-    assert f'<a href="/console/jobs/{yard.failed}?zone=Asia%2FTokyo">' in changes
+    title = yard.api.store.get(yard.failed).request.get("description") or "Backfill to orders"
+    path = f"/console/jobs/{yard.failed}?zone=Asia%2FTokyo"
+    assert f'<a href="{path}" title="{yard.failed}">{escape(title)}</a>' in changes
     assert "by key:ann" in changes
     assert "+09:00" in changes
 
@@ -33,7 +37,9 @@ def test_what_changed_is_listed_with_who_did_it_and_a_way_there(yard, browser):
 def test_what_waits_leads_to_a_page_that_is_there(yard, browser):
     text = browser.get("/console").text
     waiting = text.split("Waits for a person")[1].split("</section>")[0]
-    assert f'href="/console/jobs/{yard.failed}"' in waiting
+    title = yard.api.store.get(yard.failed).request.get("description") or "Backfill to orders"
+    assert f'<a href="/console/jobs/{yard.failed}">{escape(title)}</a>' in waiting
+    assert f'<span class="over">{yard.failed}</span>' in waiting
     wrong = text.split('id="verdict"')[1].split("</section>")[0]
     assert 'href="/console/streams/pipeline-shop"' in wrong
     for resource in ("backfill", "update", "change", "topic", "source"):
