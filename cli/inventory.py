@@ -99,6 +99,8 @@ def render_streams(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield from render_figures(names, rows, left=2)
     if any(each["rates"] for each in found):
         yield "MESSAGES/S is over the last minute, or less after a start."
+    if any(each["totals"].get("messages") is not None for each in found):
+        yield "SINCE START counts from 0 with each new process of the stream."
     for each in found:
         if each["error"]:
             yield f"{each['name']}: {each['error']['code']}: {each['error']['message']}"
