@@ -50,7 +50,7 @@ def _table(found: Mapping[str, Any]) -> list[str]:
                 each["job"],
                 f"{each['cron']} {each['time_zone']}",
                 "paused" if each["paused"] else _minute(next(iter(each["next_slots"]), None)),
-                "" if last is None else f"{last['state']} {_minute(last['slot'])}",
+                "" if last is None else f"{last['state']} {_minute(last['slot_end'])}",
             )
         )
     return render_table(("schedule", "job", "cron", "next", "last"), rows)
@@ -72,8 +72,10 @@ def _run_lines(*runs: Mapping[str, Any]) -> list[str]:
         # A merge takes what is new, whenever that was staged.
         covered = f"for {_minute(run['slot_start'])} to {_minute(run['slot_end'])}"
         what = "of all rows that are not merged yet" if run["job_kind"] == "merge" else covered
-        asked = "" if run["asked_by"] is None else f"requested by {run['asked_by']}, {what}"
-        rows.append((_minute(run["slot"]), run["state"], run["job_id"] or "", run["why"] or asked))
+        at = _minute(run["slot"])
+        asked = "" if run["asked_by"] is None else f"requested by {run['asked_by']} at {at}, {what}"
+        # The end of a slot identifies it; the API calls the time of a request its slot.
+        rows.append((_minute(run["slot_end"]), run["state"], run["job_id"] or "", run["why"] or asked))
     return render_table(("slot", "state", "job", "why"), rows)
 
 

@@ -90,7 +90,10 @@ def test_a_schedule_runs_when_somebody_asks_once_for_a_key_and_the_job_is_theirs
     code, printed, _ = refeed("run-now", "replays", "--idempotency-key", "mine")
     assert (code, "SKIPPED" in printed, "has not ended" in printed) == (0, True, True)
     assert refeed("run-now", "replays", "--idempotency-key", "mine")[1] == printed
-    assert f"requested by local, for {covered}" in refeed("describe", "schedule/replays")[1]
+    described = refeed("describe", "schedule/replays")[1]
+    assert f"requested by local at {first['slot'][:16].replace('T', ' ')}, for {covered}" in described
+    # The slot is the one that has ended, not the time of the request.
+    assert printed.splitlines()[1].startswith(f"{first['slot_end'][:10]} 03:00  SKIPPED")
     assert client.post("/schedules/weekly:run").status_code == 404
 
 

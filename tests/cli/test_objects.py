@@ -197,7 +197,7 @@ def test_a_merge_that_is_run_now_is_not_said_to_be_of_a_time():
     run = {**moments, "state": "RUNNING", "job_kind": "merge", "job_id": "mg_1", "why": None, "asked_by": "ann"}
     schedule = {"name": "nightly", "job": "merge", "cron": "15 0 * * *", "time_zone": "UTC", "paused": None}
     said = list(SCHEDULE.lines({**schedule, "next_slots": [], "runs": [run]}))[-1]
-    assert said.endswith("requested by ann, of all rows that are not merged yet")
+    assert said.endswith("requested by ann at 2026-01-02 00:15, of all rows that are not merged yet")
 
 
 @pytest.mark.parametrize("guess", GUESSES)
