@@ -1,12 +1,14 @@
 """The request for a merge, and every fault of it."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, datetime, time
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self
 
 from model.declaration import Declared, FieldSpec
 from model.errors import RequestInvalidError
+from model.moment import parse_moment
 
 if TYPE_CHECKING:
     from warehouse.merges import MergeSource
@@ -40,22 +42,25 @@ class MergeCreate(Declared):
     since: Annotated[
         str | None,
         FieldSpec(
-            description="Merge again all rows that were staged since this time (RFC 3339) or since this day. "
-            "Correctly merged rows do not change.",
+            description="Merge again all rows that were staged since this time: an RFC 3339 time, a day, "
+            "`yesterday`, a time of day such as `02:00`, or an age such as `2h`. Correctly merged rows do not "
+            "change.",
             longest=64,
             example="2026-01-01T00:00:00Z",
-            help="Merge again all rows that were staged since this time (RFC 3339) or since this day.",
+            help="Merge again all rows that were staged since this time (UTC): an RFC 3339 time, a day, a time of "
+            "day such as 02:00, or an age such as 2h.",
             metavar="TIME",
         ),
     ] = None
     date: Annotated[
         str | None,
         FieldSpec(
-            description="Merge again all rows that were staged since the beginning of this UTC day. Do not "
-            "combine `date` with `since`.",
+            description="Merge again all rows that were staged since the beginning of this UTC day, which may be "
+            "`today` or `yesterday`. Do not combine `date` with `since`.",
             longest=10,
             example="2026-01-01",
-            help="Merge again all rows that were staged since the beginning of this UTC day.",
+            help="Merge again all rows that were staged since the beginning of this UTC day, which may be today "
+            "or yesterday.",
             metavar="DAY",
         ),
     ] = None
@@ -109,16 +114,17 @@ class MergeRequest:
         """
         errors: list[dict[str, Any]] = []
         found: datetime | None = None
+        now = now or datetime.now(UTC)
         if since is not None and day is not None:
             errors.append(_fault("Give either since or date, not both.", "date"))
         elif since is not None or day is not None:
             pointer = "date" if since is None else "since"
             try:
-                found = _parse_since(since) if since is not None else _parse_day(day or "")
+                found = _parse_day(day or "", now) if since is None else parse_moment(since, now)
             except ValueError as exc:
-                errors.append(_fault(f"{pointer} {exc}.", pointer))
+                errors.append(_fault(f"{pointer}: {exc}.", pointer))
             else:
-                if found > (now or datetime.now(UTC)):
+                if found > now:
                     errors.append(_fault(f"{pointer} is in the future.", pointer))
                 elif found < _EARLIEST:
                     errors.append(_fault(f"{pointer} is before the year {_EARLIEST:%Y}.", pointer))
@@ -154,28 +160,15 @@ def choose_sources(names: Iterable[str] | None, known: "Mapping[str, MergeSource
     return [source for name in wanted if (source := known[name]) is not None]
 
 
-def _parse_since(text: str) -> datetime:
-    """Return the moment of an RFC 3339 time, or the beginning of a day."""
-    if len(text) == len("2026-01-01"):
-        return _parse_day(text)
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise ValueError(f"{text[:40]!r} is not a time such as 2026-01-01T00:00:00Z")
-    try:
-        return found.astimezone(UTC)
-    except OverflowError as exc:
-        raise ValueError(f"{text[:40]!r} is outside the calendar") from exc
-
-
-def _parse_day(text: str) -> datetime:
-    try:
-        found = date.fromisoformat(text)
-    except ValueError as exc:
-        raise ValueError(f"{text[:40]!r} is not a day such as 2026-01-01") from exc
-    return datetime.combine(found, time(), UTC)
+def _parse_day(text: str, now: datetime) -> datetime:
+    """Return the beginning of a day."""
+    found = None
+    with suppress(ValueError):
+        found = parse_moment(text, now)
+    # A time of day, and an age, are no days.
+    if found is None or found.time() != time() or ":" in text:
+        raise ValueError(f"{text[:40]!r} is not a day such as 2026-01-01, today or yesterday")
+    return found
 
 
 def _fault(message: str, pointer: str) -> dict[str, Any]:

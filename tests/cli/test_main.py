@@ -121,7 +121,7 @@ def test_an_error_is_one_line_with_its_code_and_no_traceback(refeed, monkeypatch
         ("init", "--location", "EU"),
         ("key", "create", "ci", "--scope", "fly"),
         ("merge", "--dry-run", "list"),
-        ("merge", "--since", "yesterday"),
+        ("merge", "--since", "tomorrow"),
         ("query",),
         ("query", "SELECT 1", "--param", "day:DATE:2026-01-01", "--param", "day:DATE:2026-01-02"),
         ("source", "diff", "orders.txt"),

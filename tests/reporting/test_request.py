@@ -23,7 +23,13 @@ def test_nothing_asked_for_is_everything_from_the_last_merge_on() -> None:
     [
         ({"since": "2026-03-01T10:00:00+02:00"}, datetime(2026, 3, 1, 8, tzinfo=UTC)),
         ({"since": "2026-03-01"}, datetime(2026, 3, 1, tzinfo=UTC)),
+        ({"since": "2026-03-01T10:00:00"}, datetime(2026, 3, 1, 10, tzinfo=UTC)),
+        ({"since": "yesterday"}, datetime(2026, 3, 1, tzinfo=UTC)),
+        ({"since": "02:00"}, datetime(2026, 3, 2, 2, tzinfo=UTC)),
+        ({"since": "2h"}, datetime(2026, 3, 2, 10, tzinfo=UTC)),
         ({"day": "2026-03-02"}, datetime(2026, 3, 2, tzinfo=UTC)),
+        ({"day": "today"}, datetime(2026, 3, 2, tzinfo=UTC)),
+        ({"day": "yesterday"}, datetime(2026, 3, 1, tzinfo=UTC)),
         ({"day": "2000-01-01"}, datetime(2000, 1, 1, tzinfo=UTC)),
     ],
 )
@@ -34,13 +40,16 @@ def test_an_earlier_beginning_is_a_time_or_a_day_in_utc(given: dict[str, str], s
 @pytest.mark.parametrize(
     ("given", "pointer"),
     [
-        ({"since": "yesterday"}, "/since"),
-        ({"since": "2026-03-01T10:00:00"}, "/since"),
+        ({"since": "tomorrow"}, "/since"),
+        ({"since": "2026-13-01"}, "/since"),
         ({"since": "0001-01-01T00:00:00+14:00"}, "/since"),
         ({"since": "1999-12-31"}, "/since"),
         ({"since": (NOW + timedelta(seconds=1)).isoformat()}, "/since"),
         ({"day": "2026-02-30"}, "/date"),
         ({"day": "2026-03-03"}, "/date"),
+        ({"day": "00:00"}, "/date"),
+        ({"day": "2h"}, "/date"),
+        ({"day": "tomorrow"}, "/date"),
         ({"since": "2026-03-01", "day": "2026-03-01"}, "/date"),
     ],
 )
