@@ -12,6 +12,7 @@ from cli.parameters import parse_label
 from cli.terminal import confirm, err, out, print_found, print_json
 from model.errors import InputError, TopicNotFoundError
 from model.message import backup_subscription_id, parse_resource_id, replay_filter, replay_token
+from model.naming import did_you_mean
 
 if TYPE_CHECKING:
     from inventory.backups import AttachedTopic
@@ -74,6 +75,8 @@ def attach(
         if not as_json:
             if attached.is_topic_new:
                 out.print(f"{subscription.topic} did not exist, and was created")
+            if attached.meant:
+                err.print(f" {attached.meant} Then undo this: refeed detach {subscription.topic}")
             out.print(f"{subscription.topic} is backed up through {subscription.id}")
             for difference in attached.differences:
                 err.print(f"  {difference}; use --update to change this")
@@ -96,6 +99,8 @@ def attach_topics(
     for topic in topics:
         parse_resource_id(topic)
     with open_deployment(settings).pubsub as pubsub:
+        # Real Pub/Sub refuses a name that is not there.
+        known = pubsub.list_topics() if settings.is_embedded else []
         for topic in topics:
             is_new = settings.is_embedded and pubsub.create_topic(topic)
             attached = attach_topic(
@@ -106,7 +111,7 @@ def attach_topics(
                 exactly_once=exactly_once,
                 update=update,
             )
-            yield replace(attached, is_topic_new=is_new)
+            yield replace(attached, is_topic_new=is_new, meant=did_you_mean(topic, known) if is_new else "")
 
 
 def detach(

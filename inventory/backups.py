@@ -31,12 +31,13 @@ _LOG: Final = structlog.get_logger()
 class AttachedTopic:
     """A topic's backup subscription, and the settings that differ from those of a new one.
 
-    ``is_topic_new`` is whether the topic was created for it.
+    ``is_topic_new`` is whether the topic was created for it; then ``meant`` names topics that may have been meant.
     """
 
     subscription: SubscriptionInfo
     differences: list[SettingDifference]
     is_topic_new: bool = False
+    meant: str = ""
 
 
 def attach_topic(

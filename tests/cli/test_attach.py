@@ -28,6 +28,14 @@ def test_attaching_twice_is_attaching_once(refeed, pubsub_server):
     assert refeed("attach", "orders").out == made + refeed("attach", "orders").out
 
 
+def test_a_topic_that_is_created_may_be_a_slip_of_one_that_is_there(refeed, pubsub_server):
+    assert refeed("attach", "orders").err == ""
+    slip = refeed("attach", "ordres")
+    assert (slip.code, slip.out.splitlines()[0]) == (0, "ordres did not exist, and was created")
+    assert "Did you mean orders? Then undo this: refeed detach ordres" in slip.err
+    assert refeed("attach", "ordres", "clicks").err == ""
+
+
 def test_another_deployment_s_secret_is_refused(refeed, pubsub_server, home):
     assert refeed("attach", "orders").code == 0
     (home / "secret").unlink()
