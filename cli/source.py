@@ -1,11 +1,18 @@
 """Sources of the registry as commands show them: from the topic to staging and reporting."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
-from cli.moments import UNKNOWN, render_count, render_minute
+from cli.moments import UNKNOWN, render_count, render_minute, render_seconds
 from cli.objects import ObjectKind
 from cli.terminal import render_figures
+from model.errors import RequestRefusedError
+from model.stream import PIPELINE_PREFIX
+from model.stream_options import StreamKind
+
+if TYPE_CHECKING:
+    from client.api import RefeedApi
 
 _NONE: Final = "-"
 
@@ -53,6 +60,9 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     ):
         if text:
             yield f"  {label}: {text}"
+    for each in found.get("streams", ()):
+        lag = f"lag {render_seconds(each['lag_seconds'])}, backlog {render_count(each['backlog_messages'])}"
+        yield f"  stream: {each['name']} is {each['state']}, {lag}"
     staged = found["staged"]
     if staged is not None:
         since = render_minute(staged["since"])
@@ -62,6 +72,20 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
                 yield f"  {name.replace('_', ' ')}: {each['what']}, {each['count']:,} times since then"
     if found["fault"] is not None:
         yield f"  fault: {found['fault']['code']}: {found['fault']['message']}"
+
+
+def _read(api: "RefeedApi", name: str) -> dict[str, Any]:
+    """Return a source with the streams of its group, as far as the caller may see these."""
+    found, streams = api.read_source(name), []
+    with suppress(RequestRefusedError):
+        streams = [each for each in api.list_streams()["streams"] if _reads(each, found["group"])]
+    return {**found, "streams": streams}
+
+
+def _reads(stream: Mapping[str, Any], group: str | None) -> bool:
+    """Whether a stream reads the sources of a group."""
+    of_stream = (stream.get("options") or {}).get("group") or stream["name"].removeprefix(PIPELINE_PREFIX)
+    return bool(stream["kind"] == StreamKind.PIPELINE and of_stream == group)
 
 
 def _archived(source: Mapping[str, Any]) -> str:
@@ -85,7 +109,7 @@ SOURCE: Final = ObjectKind(
     plural="sources",
     fetch=lambda api, _: api.list_sources(),
     table=_table,
-    read=lambda api, name: api.read_source(name),
+    read=_read,
     lines=_lines,
     next=lambda found: f"refeed messages {found['topic']}" if found["topic"] else "refeed source check",
 )

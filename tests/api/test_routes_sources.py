@@ -57,6 +57,7 @@ def test_the_terminal_lists_sources_and_shows_one(api, refeed):
     assert f"staged: 3 rows since {since}, when the stream's process started" in shown
     assert "unknown fields: a.b, 2 times since then" in shown
     assert "refused: wrong_type, 4 times since then" in shown
+    assert "stream: pipeline-default is RUNNING, lag unknown, backlog unknown" in shown
     with api.client() as client:
         noted = client.get("/sources/hooks").json()["last_type_change"]["noted_at"]
     change = "version 2 of staging.hooks: id was INT64 and is STRING\n"
