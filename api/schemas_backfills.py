@@ -143,7 +143,10 @@ class BackfillVerification(BaseModel):
     published: int = Field(description="Number of messages that Pub/Sub has confirmed.")
     landed: int | None = Field(description="Number of selected rows that are in the target's staging table.")
     merged: int | None = Field(description="Number of selected rows that a merge has read.")
-    missing: int | None = Field(description="Number of selected rows that are not in the target's staging table.")
+    missing: int | None = Field(
+        description="Number of rows that are not in the target's staging table. Rows that were never sent, "
+        "because the backfill was cancelled or failed, do not count."
+    )
 
 
 class BackfillApproval(BaseModel):

@@ -23,6 +23,8 @@ _LINE_SECONDS: Final = 5.0
 _SAME_LINE_SECONDS: Final = 60.0
 # The service counts again 5 s after the end, and later: a pipeline commits within this time, or more landed in it.
 _SETTLE_SECONDS: Final = 15.0
+# The first count of a busy service, or of a large staging table, takes longer.
+_COUNT_SECONDS: Final = 60.0
 _JUST_NOW_SECONDS: Final = 60.0
 # Of a verification that a later count may change.
 _OPEN: Final = frozenset({"pending", "incomplete"})
@@ -65,6 +67,8 @@ def watch_live(api: "RefeedApi", backfill_id: str) -> dict[str, Any]:
             if _may_settle(found) and _ended_just_now(found):
                 display.note(f"{backfill_id} has published its messages; it is being verified")
                 found = _settle(api, found)
+                if found["verification"]["state"] == "pending":
+                    display.note(f"It is not verified yet. To wait again: refeed watch {backfill_id}")
     except KeyboardInterrupt:
         if found and not JobState(found["state"]).is_final:
             err.print(_leaving(found))
@@ -87,7 +91,8 @@ def _ended_just_now(backfill: Mapping[str, Any]) -> bool:
 
 def _settle(api: "RefeedApi", backfill: dict[str, Any]) -> dict[str, Any]:
     """Return the backfill once it is verified, or once nothing has landed for some seconds."""
-    deadline = time.monotonic() + _SETTLE_SECONDS
+    is_counted = backfill["verification"]["state"] != "pending"
+    deadline = time.monotonic() + (_SETTLE_SECONDS if is_counted else _COUNT_SECONDS)
     # An API that is stopped now takes nothing from what is known.
     with suppress(ApiUnavailableError):
         while _may_settle(backfill) and time.monotonic() < deadline:

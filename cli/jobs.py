@@ -9,9 +9,9 @@ from uuid import uuid4
 from backfill.plan.request import BackfillRequest
 from cli.backfill_view import backfill_lines, whole_backfill_lines
 from cli.backfill_watch import watch_live
-from cli.moments import render_minute
+from cli.moments import render_count, render_minute
 from cli.objects import Act, ObjectKind
-from cli.terminal import err, print_found, print_json, render_leaving, render_table
+from cli.terminal import COLUMNS, err, print_found, print_json, render_leaving, render_table, row_length
 from model.declaration import declared_fields, json_name
 from model.job import JobState
 from reporting.request import MergeCreate
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Cells = Callable[[Mapping[str, Any]], Sequence[str]]
 _PENDING: Final = "-"
+_WIDE: Final = ("ended", "error", "description")
 JOB_FILTERS: Final = ("state", "since", "created_by", "id_prefix", "order_by", "page_size", "page_token")
 
 
@@ -65,17 +66,32 @@ def list_table(name: str, columns: Sequence[str], cells: Cells) -> Callable[[Map
 
 
 def job_table(plural: str, columns: Sequence[str], cells: Cells) -> Callable[[Mapping[str, Any]], list[str]]:
-    """Return what renders the jobs called ``plural`` of a page as a table."""
-    return list_table(
-        plural,
-        ["id", "state", *columns, "by", "created"],
-        lambda job: [job["id"], job["state"], *cells(job), job["created_by"], render_minute(job["created_at"])],
-    )
+    """Return what renders the jobs called ``plural`` of a page as a table; a wide one has more columns."""
+
+    def render(page: Mapping[str, Any]) -> list[str]:
+        is_wide = row_length.get() > COLUMNS
+        return list_table(
+            plural,
+            ["id", "state", *columns, "by", "created", *(_WIDE if is_wide else ())],
+            lambda job: [
+                *(job["id"], job["state"], *cells(job), job["created_by"], render_minute(job["created_at"])),
+                *(_wide_cells(job) if is_wide else ()),
+            ],
+        )(page)
+
+    return render
+
+
+def _wide_cells(job: Mapping[str, Any]) -> list[str]:
+    ended, error = job.get("finished_at"), job.get("error") or {}
+    return [render_minute(ended) if ended else _PENDING, error.get("code", ""), job.get("description") or ""]
 
 
 def _backfill_cells(backfill: Mapping[str, Any]) -> list[str]:
-    progress = backfill.get("progress") or {}
-    return [backfill["topic"], f"{progress.get('published') or 0:,} / {progress.get('selected') or 0:,}"]
+    progress, approval = backfill.get("progress") or {}, backfill.get("approval") or {}
+    # Before the query has run, a plan may have counted the rows.
+    selected = approval.get("rows") if progress.get("selected") is None else progress["selected"]
+    return [backfill["topic"], f"{progress.get('published') or 0:,} / {render_count(selected)}"]
 
 
 def merge_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -175,10 +191,13 @@ def next_of(**commands: str) -> Callable[[Mapping[str, Any]], str]:
 
 
 def _has_arrived(backfill: Mapping[str, Any]) -> bool:
-    """Whether a backfill ended well: a message that is not in staging is missing, unless somebody reverted it."""
+    """Whether a backfill ended well: no message is missing in staging as far as anybody can know that.
+
+    What somebody reverted is meant to be missing. While the service has not counted, it is not known yet.
+    """
     verification = (backfill.get("verification") or {}).get("state")
-    is_missing = verification == "incomplete" and not backfill.get("revert")
-    return backfill["state"] == JobState.SUCCEEDED and not is_missing
+    is_doubtful = verification in {"incomplete", "pending"} and not backfill.get("revert")
+    return backfill["state"] == JobState.SUCCEEDED and not is_doubtful
 
 
 _NEXT: Final = next_of(SUCCEEDED="refeed logs {id}", **dict.fromkeys(("FAILED", "CANCELLED"), "refeed retry {id}"))

@@ -11,12 +11,12 @@ _USUAL: Final = "2 wrong usage; 3 the API does not answer; 4 the API refused the
 EXIT_CODES: Final = f"Exit codes: 0 done; {_USUAL}"
 WATCH_EXIT_CODES: Final = (
     "Exit codes: 0 done; 1 the watched job did not end well, such as FAILED, or messages of the watched backfill "
-    f"are missing; {_USUAL}"
+    f"are missing or not verified yet; {_USUAL}"
 )
 CANCEL_EXIT_CODES: Final = f"Exit codes: 0 done; 1 with --watch, the job was not CANCELLED; {_USUAL}"
 REPLAY_EXIT_CODES: Final = (
-    "Exit codes: 0 done; 1 nothing was selected, or the watched job FAILED, was CANCELLED, or has missing "
-    f"messages; {_USUAL}"
+    "Exit codes: 0 done; 1 nothing was selected, or the watched job FAILED, was CANCELLED, or has messages that "
+    f"are missing or not verified yet; {_USUAL}"
 )
 WAIT_EXIT_CODES: Final = f"Exit codes: 0 done; 1 with --watch, the action failed or needs an approval; {_USUAL}"
 UPDATE_EXIT_CODES: Final = (
@@ -33,7 +33,8 @@ OutputOption = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="Print JSON, YAML, one KIND/NAME in each line, or a table with long lines.",
+        help="Print JSON, YAML, one KIND/NAME in each line, or a table with long lines. A wide table of jobs has "
+        "more columns.",
         show_default=False,
     ),
 ]

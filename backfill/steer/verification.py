@@ -14,6 +14,7 @@ from backfill.run.progress import CheckpointFolder, Progress
 from backfill.run.selection import Selection, read_selection, read_slice
 from jobs.store import Job
 from model.errors import AlreadyMergedError, StagingUnknownError
+from model.job import JobState
 from warehouse.staging import Staging
 
 
@@ -30,7 +31,8 @@ class VerificationState(StrEnum):
 class Verification:
     """The verdict on a backfill, in rows of its selection; None is what can't be known.
 
-    ``missing`` are rows that have not landed, those of dead letters among them.
+    ``missing`` are rows that have not landed, those of dead letters among them. A row that was never sent, because
+    the job ended before, is not missing.
     """
 
     state: VerificationState
@@ -81,6 +83,7 @@ class Verifier:
         folder = self._folder_of(job.id)
         progress = Progress.of(job)
         selected, published = progress.selected, progress.published
+        selection: Selection | None = None
         # The files of one that ended long ago are removed; its figures stay.
         if folder.exists():
             selection = read_selection(folder.selection)
@@ -93,7 +96,10 @@ class Verifier:
             is_short = selected is None or published < selected
             state = VerificationState.INCOMPLETE if is_short else VerificationState.UNKNOWN
             return Verification(state, selected, published)
-        landed = int(np.count_nonzero(_landed(staging, job.id, selected)))
+        rows = _landed(staging, job.id, selected)
+        landed = int(np.count_nonzero(rows))
+        # Without the files, which rows were sent is unknown.
+        accounted = rows if selection is None else rows | ~_sent(job, folder, selection)
         is_complete = landed == selected and published >= selected
         return Verification(
             VerificationState.COMPLETE if is_complete else VerificationState.INCOMPLETE,
@@ -101,7 +107,7 @@ class Verifier:
             published,
             landed=landed,
             merged=staging.merged_rows(job.id),
-            missing=selected - landed,
+            missing=int(np.count_nonzero(~accounted)),
         )
 
     def missing_messages(self, job: Job, *, limit: int, after: int = -1) -> list[MissingMessageOut]:
@@ -115,7 +121,7 @@ class Verifier:
         return [] if selection is None else list(_read_messages(self._folder_of(job.id), selection, wanted))
 
     def missing_rows(self, job: Job) -> list[int]:
-        """Return the number of every row that was selected and has not landed, ascending.
+        """Return the number of every row that was sent and has not landed, ascending.
 
         Raises:
             StagingUnknownError: nobody knows what landed.
@@ -124,12 +130,13 @@ class Verifier:
         return rows
 
     def _find_missing(self, job: Job) -> tuple[Selection | None, Any]:
-        """Return the job's selection, if it was made, and the numbers of its rows that have not landed."""
-        staging = self._staging(job)
-        selection = read_selection(self._folder_of(job.id).selection)
+        """Return the job's selection, if it was made, and the numbers of its rows that are missing."""
+        staging, folder = self._staging(job), self._folder_of(job.id)
+        selection = read_selection(folder.selection)
         if selection is None:
             return None, np.empty(0, dtype=np.int64)
-        return selection, np.flatnonzero(~_landed(staging, job.id, selection.rows))
+        sent = _sent(job, folder, selection)
+        return selection, np.flatnonzero(sent & ~_landed(staging, job.id, selection.rows))
 
     def delete_rows(self, job: Job) -> int:
         """Delete the job's rows from the staging table, and return how many there were.
@@ -152,6 +159,17 @@ class Verifier:
         if staging is None:
             raise StagingUnknownError(f"Refeed knows no staging table for the topic {topic}.", topic=topic)
         return staging
+
+
+def _sent(job: Job, folder: BackfillFolder, selection: Selection) -> Any:
+    """Return for each row of the selection whether Pub/Sub accepted or refused it; one byte a row."""
+    if job.state is JobState.SUCCEEDED:
+        return np.ones(selection.rows, dtype=np.bool_)
+    sent = np.zeros(selection.rows, dtype=np.bool_)
+    offsets = {c.slice: c.offset for c in CheckpointFolder(folder.progress).read_all()}
+    for part in selection.slices:
+        sent[part.first_row : part.first_row + offsets.get(part.number, 0)] = True
+    return sent
 
 
 def _landed(staging: Staging, backfill_id: str, selected: int) -> Any:

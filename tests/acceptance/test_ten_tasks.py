@@ -98,8 +98,9 @@ class Wire:
 def terminal(night, refeed, monkeypatch):
     for name, value in {**night.api.environment, "REFEED_API_KEY": night.key}.items():
         monkeypatch.setenv(name, value)
-    # Nothing lands: no pipeline runs.
-    monkeypatch.setattr("cli.backfill_watch._SETTLE_SECONDS", 0.0)
+    # Nothing lands, because no pipeline runs: a watched replay is not verified, and exits with 1.
+    for name in ("_SETTLE_SECONDS", "_COUNT_SECONDS"):
+        monkeypatch.setattr(f"cli.backfill_watch.{name}", 0.0)
     return Terminal(refeed)
 
 
@@ -150,7 +151,7 @@ def test_replay_an_hour_of_orders_by_command(night, terminal):
     """One command writes the query, plans, publishes, and waits for the end."""
     receive = night.listen("orders")
     hours = ("--from", f"{night.start:%H:%M}", "--to", f"{night.end:%H:%M}")
-    made = terminal.read("backfill", "orders", *hours, "--yes", "--watch")
+    made = terminal.read("backfill", "orders", *hours, "--yes", "--watch", code=1)
     assert made["progress"]["published"] == IN_THE_HOUR
     assert {message.attributes["refeed_message_id"] for message in receive()} == IN_HOUR
     assert (ANN, "created") in night.actors(made["id"])
@@ -353,11 +354,11 @@ def with_dead_letters(night):
 def test_messages_that_failed_again_by_command(night, with_dead_letters, terminal):
     """``retry --only failed`` sends a backfill's dead letters; ``redrive`` those of the pipeline."""
     receive, receive_orders = night.listen("other"), night.listen("orders")
-    terminal("retry", with_dead_letters, "--only", "failed", "--watch")
+    terminal("retry", with_dead_letters, "--only", "failed", "--watch", code=1)
     assert {message.attributes["refeed_message_id"] for message in receive()} == {"m0", "m1"}
     night.lose_orders("lost-1", "lost-2")
     assert "wrong_type" in terminal("dead-letters")
-    made = terminal.read("redrive", "--source", "orders", "--yes", "--watch")
+    made = terminal.read("redrive", "--source", "orders", "--yes", "--watch", code=1)
     assert {message.attributes["refeed_message_id"] for message in receive_orders()} == {"lost-1", "lost-2"}
     assert night.store.get(made["id"]).created_by == ANN
     assert (ANN, "FAILED -> PENDING") in night.actors(with_dead_letters), night.actors(with_dead_letters)

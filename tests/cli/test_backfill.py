@@ -290,7 +290,10 @@ def test_a_watched_cancel_ends_well_once_the_job_is_cancelled(refeed, acted, mon
 
 @pytest.mark.parametrize(
     ("verification", "reverted", "code"),
-    [("complete", None, 0), ("unknown", None, 0), ("incomplete", None, 1), ("incomplete", {"by": "ann"}, 0)],
+    [
+        *(("complete", None, 0), ("unknown", None, 0), ("incomplete", None, 1), ("incomplete", {"by": "ann"}, 0)),
+        ("pending", None, 1),
+    ],
 )
 def test_a_watch_does_not_end_well_if_messages_are_missing(refeed, monkeypatch, verification, reverted, code):
     found = {"state": verification, "landed": 0, "missing": 7}
@@ -315,6 +318,14 @@ def test_a_list_of_backfills_has_separated_thousands_and_times_in_minutes(refeed
     monkeypatch.setattr(JobCalls, "list", lambda *_, **__: {"jobs": [found], "next_page_token": None})
     shown = refeed("get", "backfills").out.splitlines()[1]
     assert " ".join(shown.split()) == "bf_1 RUNNING orders 1,500 / 12,000 ann 2026-01-01 00:00"
+    found |= {"finished_at": "2026-01-01T02:00:00Z", "error": {"code": "driver_died"}, "description": "Hole"}
+    wide = refeed("get", "backfills", "-o", "wide").out.splitlines()
+    assert wide[0].split()[-3:] == ["ENDED", "ERROR", "DESCRIPTION"]
+    assert wide[1].endswith("2026-01-01 00:00  2026-01-01 02:00  driver_died  Hole")
+    # Before its query has run, a plan may have counted the rows.
+    for approval, rows in (({"rows": 800}, "800"), (None, "unknown")):
+        found |= {"progress": {"selected": None, "published": None}, "approval": approval}
+        assert f"orders  0 / {rows} " in refeed("get", "backfills").out
 
 
 def test_a_change_sends_what_is_to_change_and_nothing_else(refeed, monkeypatch):

@@ -208,7 +208,8 @@ def verified(state, landed):
 def test_a_watch_goes_on_until_nothing_more_lands(monkeypatch, counts, ends):
     shown = [verified(*count) for count in counts]
     reads = iter(shown[1:])
-    monkeypatch.setattr(cli.backfill_watch, "_SETTLE_SECONDS", 0.1)
+    for name in ("_SETTLE_SECONDS", "_COUNT_SECONDS"):
+        monkeypatch.setattr(cli.backfill_watch, name, 0.1)
     monkeypatch.setattr(cli.backfill_watch, "POLL_SECONDS", 0.001)
     monkeypatch.setattr(JobCalls, "watch", lambda self, backfill_id: iter(shown[:1]))
     monkeypatch.setattr(JobCalls, "read", lambda self, backfill_id: next(reads, shown[-1]))

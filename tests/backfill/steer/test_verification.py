@@ -8,7 +8,7 @@ import pytest
 
 from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, Progress, SliceCheckpoint
-from backfill.run.selection import write_selection
+from backfill.run.selection import read_selection, write_selection
 from backfill.steer.verification import Verifier
 from jobs.store import Job
 from model.errors import AlreadyMergedError, StagingUnknownError
@@ -116,6 +116,17 @@ def test_missing_messages_are_told_by_row_page_by_page(folder):
     assert first[1].topic == "orders"
     assert checked.missing_rows(job()) == gone
     assert checked.missing_messages(job(), limit=3, after=59_999) == []
+
+
+def test_a_row_that_was_never_sent_because_somebody_cancelled_is_not_missing(folder):
+    CheckpointFolder(folder.progress).write(SliceCheckpoint(0, 2, offset=10, published=10))
+    second = read_selection(folder.selection).slices[1]
+    CheckpointFolder(folder.progress).write(SliceCheckpoint(1, 2))
+    staging = staged(np.arange(1, 9), np.arange(second.first_row + second.rows, 60_000))
+    checked, cancelled = verifier(folder, staging), job(JobState.CANCELLED)
+    found = checked.verify(cancelled)
+    assert (found["state"], found["missing"]) == ("incomplete", 2)
+    assert checked.missing_rows(cancelled) == [0, 9]
 
 
 def test_nobody_knows_what_is_missing_without_a_staging_table(folder):
