@@ -17,7 +17,7 @@ from model.naming import counted
 
 if TYPE_CHECKING:
     from model.settings import Settings
-    from pipeline.registry import Registry, RegistrySnapshot
+    from pipeline.registry import Registry, RegistrySnapshot, Source
 
 app = typer.Typer(
     cls=HomeGroup,
@@ -71,9 +71,10 @@ def diff(files: FilesArgument = None, as_json: JsonObjectOption = False) -> None
     The exit code is 1 if a change is not allowed, such as a dropped column or a changed type.
     """
     settings = command_settings()
-    snapshot = _read(_open(settings), files)
+    registry = _open(settings)
+    snapshot = _read(registry, files)
     found = _differences(settings, snapshot)
-    print_found(_shown(snapshot, found), _lines, as_json=as_json)
+    print_found(_shown(snapshot, found, _published(registry)), _lines, as_json=as_json)
     if any(entry["refused"] for entry in found):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -90,6 +91,10 @@ def publish(
     `sources: {orders: {topic: orders, schema: inferred}}`. Refeed infers its columns from the messages. With a
     descriptor set, write `message: shop.Order` in place of `schema: inferred`. If a source has a key, such as
     `key: id`, merges write its newest rows to a reporting table.
+
+    The fields of a source are topic, subscription, message, schema, event_type_attribute, scalars_as_text,
+    staging, reporting, key, event_time, partition, dedup_order, group, variant, delete, publish and
+    publish_ordering. docs/reference/manifest-fields.md describes them.
 
     The command publishes nothing if the new registry would be invalid, or if a table can't be changed to match a
     new schema.
@@ -111,9 +116,9 @@ def publish(
                 for source, fault in refused
             ],
         )
-    known = _source_names(registry)
+    known = _published(registry)
     registry.publish(overlay)
-    print_found(_shown(snapshot, found), _lines, as_json=as_json)
+    print_found(_shown(snapshot, found, known), _lines, as_json=as_json)
     if not as_json:
         out.print(f"published {', '.join(overlay)} to {registry.url}")
         topics = {source.topic: None for source in snapshot.sources if source.name not in known}
@@ -130,12 +135,12 @@ def _open(settings: "Settings") -> "Registry":
     return Registry(settings.registry)
 
 
-def _source_names(registry: "Registry") -> set[str]:
-    """Return the names of the sources that are published; a registry that can't be read has none."""
+def _published(registry: "Registry") -> "dict[str, Source | None]":
+    """Return the published sources by name, None for one with a fault; a registry that can't be read has none."""
     with suppress(RegistryError):
         found = registry.read_valid()
-        return {each.name for each in found.sources} | {each.name for each in found.broken}
-    return set()
+        return dict.fromkeys(each.name for each in found.broken) | {each.name: each for each in found.sources}
+    return {}
 
 
 def _read(registry: "Registry", files: list[Path] | None) -> "RegistrySnapshot":
@@ -209,8 +214,17 @@ def _differences(settings: "Settings", snapshot: "RegistrySnapshot") -> list[dic
     return found
 
 
-def _shown(snapshot: "RegistrySnapshot", found: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"sources": found, "inferred": [each.name for each in snapshot.sources if each.is_inferred]}
+def _shown(
+    snapshot: "RegistrySnapshot", found: list[dict[str, Any]], known: "Mapping[str, Source | None]"
+) -> dict[str, Any]:
+    """Return the differences of tables, and of the entries of inferred sources: their messages make the tables."""
+    inferred = [each for each in snapshot.sources if each.is_inferred]
+    return {
+        "sources": found,
+        "inferred": [each.name for each in inferred],
+        "new": [each.name for each in snapshot.sources if each.name not in known],
+        "unchanged": [each.name for each in inferred if each == known.get(each.name)],
+    }
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -222,7 +236,9 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         for mark, line in lines:
             yield f"{mark}{line['path']} {line['text']}"
     for name in found["inferred"]:
-        yield f"{name}: an inferred source. Its messages decide how its tables change."
+        is_new, is_same = name in found["new"], name in found["unchanged"]
+        what = "a new source" if is_new else "no change of its entry" if is_same else "its entry changes"
+        yield f"{name}: {what}. Its schema is inferred: its messages decide how its tables change."
 
 
 def _to_json(source: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import pytest
 
 from connectors.lake.rows import LakeRowTable
 from model.settings import read_settings
+from pipeline.entries import SourceEntry
 from pipeline.registry import Registry
 from tests.pipeline.conftest import compile_protos
 
@@ -47,7 +48,10 @@ def test_an_inferred_source_is_named_although_nothing_of_it_can_be_compared(refe
     (path,) = files(sources="sources: {hooks: {topic: hooks, schema: inferred}}")[1:]
     for command in ("diff", "publish"):
         result = refeed("source", command, path)
-        assert (result.code, "hooks: an inferred source" in result.out) == (0, True)
+        assert (result.code, "hooks: a new source. Its schema is inferred" in result.out) == (0, True)
+    assert "hooks: no change of its entry." in refeed("source", "diff", path).out
+    (path,) = files(sources="sources: {hooks: {topic: calls, schema: inferred}}")[1:]
+    assert "hooks: its entry changes." in refeed("source", "diff", path).out
 
 
 def test_the_help_shows_a_whole_file_and_the_words_for_other_sources(refeed, files):
@@ -55,6 +59,8 @@ def test_the_help_shows_a_whole_file_and_the_words_for_other_sources(refeed, fil
     example, message = (re.search(f"`({words})`", said).group(1) for words in ("sources: .*?", "message: .*?"))
     descriptors, path = files(sources=example)
     assert refeed("source", "check", path).code == 0
+    named = re.search(r"The fields of a source are (.*?)\.", said).group(1).replace(" and ", ", ")
+    assert named.split(", ") == [field.alias or name for name, field in SourceEntry.model_fields.items()]
     with_message = example.replace("schema: inferred", f"{message}, key: id")
     files(sources=with_message)
     checked = refeed("source", "check", descriptors, path)
