@@ -74,6 +74,7 @@ _TAGS: Final = {
     "status": "What runs, what is wrong, what waits for a person, and who did what.",
     "jobs": "Jobs of every kind: list, show, follow and steer them.",
     "backfills": "Replays of archived messages.",
+    "dead-letters": "Messages that a backfill could not publish, or that the pipeline could make no row of.",
     "queries": "Checks of queries before they run.",
     "merges": "Merges of staging tables into reporting tables.",
     "compactions": "Compactions of the tables of a lake.",
@@ -82,7 +83,7 @@ _TAGS: Final = {
     "snapshots": "Snapshots of streams, and rollbacks to them.",
     "manifests": "Schedules, rollouts and templates as text.",
     "topics": "Topics: their backups, their archived messages and their volumes.",
-    "sources": "Sources of the registry with their tables, and dead letters.",
+    "sources": "Sources of the registry, with their tables.",
     "sessions": "Sign-in to the console, and sessions.",
 }
 _LICENSE: Final = {"name": "Apache 2.0", "identifier": "Apache-2.0"}

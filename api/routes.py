@@ -14,6 +14,7 @@ from api.routes_backfills import router as backfills
 from api.routes_backups import router as backups
 from api.routes_catalog import router as catalog
 from api.routes_compactions import router as compactions
+from api.routes_dead_letters import router as dead_letters
 from api.routes_events import router as events
 from api.routes_former import router as former
 from api.routes_history import router as history
@@ -119,6 +120,7 @@ for part in (
     queries,
     backups,
     catalog,
+    dead_letters,
     streams,
     snapshots,
     updates,

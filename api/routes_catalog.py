@@ -1,20 +1,17 @@
-"""What there is to replay: topics, their past, their messages and dead letters."""
+"""What there is to replay: topics, their past and their messages."""
 
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from starlette.types import Receive
 
-from api.answers import Caller, OpenInventory, Service, SlowCalls, problems
-from api.listing import PageSize
-from api.payloads import PAYLOAD_ANSWER, answer_payload, note_letters
-from api.schemas import Rfc3339Time, Since
-from api.schemas_catalog import LetterMessagesOut, LettersOut, MessagesOut, TopicsOut
-from backfill.plan.redrive import LetterChoice
+from api.answers import Caller, OpenInventory, SlowCalls, problems
+from api.payloads import PAYLOAD_ANSWER, answer_payload
+from api.schemas import Rfc3339Time
+from api.schemas_catalog import MessagesOut, TopicsOut
 from inventory.catalog import HistogramOut
 from inventory.messages import (
     DEFAULT_MAX_BYTES_BILLED,
@@ -22,7 +19,6 @@ from inventory.messages import (
     MAX_PAGE_SIZE,
     MessageRequest,
 )
-from jobs.listing import DEFAULT_PAGE_SIZE as DEFAULT_LIST_SIZE
 from model.errors import RequestInvalidError
 from warehouse.counts import Step
 from warehouse.figures import MAX_SHOWN_BYTES
@@ -35,14 +31,6 @@ _QUERY: Final = "A parameter is not valid, or the query would read too many byte
 
 TopicName = Annotated[str, Query(description="The topic's id.", examples=["orders"])]
 MessageId = Annotated[str, Path(max_length=1024, description="The message's id in Pub/Sub.", examples=["1234"])]
-LettersSince = Annotated[
-    Since | None,
-    Query(
-        alias="from",
-        description="Count only messages that became dead letters at this time (RFC 3339) or later. The "
-        "default is 30 days ago.",
-    ),
-]
 End = Annotated[
     Rfc3339Time | None,
     Query(alias="to", description="End of the window (RFC 3339), exclusive. The default is now."),
@@ -117,106 +105,6 @@ def get_topic_histogram(
     """Count a topic's archived messages by minute, hour or day of ingestion."""
     with slow:
         return inventory.histogram(topic, principal=caller, step=step, start=start, end=end)
-
-
-@router.get(
-    "/dead-letters",
-    operation_id="countDeadLetters",
-    response_model=LettersOut,
-    responses=problems(s422=_QUERY, s502=_FAILED, s507=_FULL),
-)
-def count_dead_letters(
-    service: Service,
-    caller: Caller,
-    slow: SlowCalls,
-    *,
-    start: LettersSince = None,
-) -> Any:
-    """Count the pipeline's dead letters by source, code and path."""
-    with slow:
-        return {"reasons": service.count_letters(_since(start), principal=caller)}
-
-
-@router.get(
-    "/dead-letters/messages",
-    operation_id="listDeadLetters",
-    response_model=LetterMessagesOut,
-    responses=problems(s422=_QUERY, s502=_FAILED, s507=_FULL),
-)
-def list_dead_letters(
-    call: Request,
-    source: Annotated[str, Query(max_length=300, description="The source whose schema did not fit the messages.")],
-    service: Service,
-    caller: Caller,
-    slow: SlowCalls,
-    *,
-    start: LettersSince = None,
-    code: Annotated[
-        str | None, Query(max_length=100, description="List only dead letters with this code.")
-    ] = None,
-    path: Annotated[
-        str | None,
-        Query(
-            max_length=300,
-            description="List only dead letters with this path. An empty value means dead letters without a path.",
-        ),
-    ] = None,
-    preview_bytes: Annotated[
-        int | None,
-        Query(
-            ge=1,
-            le=MAX_SHOWN_BYTES,
-            description="The number of bytes after which payloads are cut. By default, payloads are not shown.",
-        ),
-    ] = None,
-    page_size: PageSize = DEFAULT_LIST_SIZE,
-) -> Any:
-    """List the dead letters of one source, newest first."""
-    choice = LetterChoice(source, _since(start), code, path)
-    with slow:
-        found = service.list_letters(choice, principal=caller, limit=page_size + 1, preview_bytes=preview_bytes)
-    note_letters(call, found[:page_size])
-    return {"messages": found[:page_size], "is_cut": len(found) > page_size}
-
-
-@router.get(
-    "/dead-letters/messages/{message_id}/data",
-    operation_id="downloadDeadLetter",
-    response_class=Response,
-    responses={
-        **PAYLOAD_ANSWER,
-        **problems(
-            s404="The source has no such dead letter since `from`.",
-            s422=_QUERY,
-            s502=_FAILED,
-            s507=_FULL,
-        ),
-    },
-)
-def download_dead_letter(
-    call: Request,
-    message_id: MessageId,
-    source: Annotated[str, Query(max_length=300, description="The source that could not read the message.")],
-    topic: Annotated[
-        str, Query(max_length=300, description="The topic to which the message was first published.")
-    ],
-    service: Service,
-    *,
-    caller: Caller,
-    slow: SlowCalls,
-    start: Annotated[
-        Since | None,
-        Query(
-            alias="from",
-            description="Search dead letters whose `ingest_time` is this time (RFC 3339) or later. The "
-            "default is 30 days ago.",
-        ),
-    ] = None,
-) -> Response:
-    """Download the payload of one dead letter of the pipeline, byte for byte."""
-    with slow:
-        data = service.read_letter_data(source, topic, message_id, _since(start), principal=caller)
-    return answer_payload(call, data, topic, message_id)
 
 
 @router.get(
@@ -336,10 +224,6 @@ def download_message(
         found = inventory.read_message_data(request, principal=caller, should_stop=has_left)
     window = found.window
     return answer_payload(call, found.data, f"{topic} from {window['from']} to {window['to']}", message_id)
-
-
-def _since(start: datetime | None) -> datetime:
-    return datetime.now(UTC) - timedelta(days=30) if start is None else start
 
 
 def _parse_attributes(texts: Iterable[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The paths that jobs and templates had before; they point to those of today, for one release."""
+"""The paths that jobs, templates and dead letters had before; they point to those of today, for one release."""
 
 import re
 from typing import Final
@@ -20,6 +20,8 @@ _LISTS: Final = {
     "events": "object=stream/",
     "approvals": "kind=change",
 }
+# The dead letters of a backfill, and of the pipeline.
+_LETTERS: Final = "(?:backfills/([^/]+)/dead-letters|dead-letters/messages)(/reasons|/[^/]+/data)?"
 # What an approval was, and what the job is.
 _STATES: Final = {"WAITING": "PENDING", "APPROVED": "SUCCEEDED", "REJECTED": "CANCELLED", "EXPIRED": "FAILED"}
 
@@ -28,7 +30,7 @@ class _FormerPlace(StringConvertor):
     # Of backfills what stays is the job itself, and its parts beside log and history.
     regex = (
         "(?:merges|compactions|updates|rollouts|approvals)/.+|backfills/[^/:]+(?::[a-z]+|/logs|/events)"
-        "|streams/[^/]+/(?:updates|rollbacks|events)|templates/.+"
+        f"|streams/[^/]+/(?:updates|rollbacks|events)|templates/.+|{_LETTERS}"
     )
 
 
@@ -46,7 +48,11 @@ def find_former_place(request: Request, caller: Caller) -> RedirectResponse:  # 
     """Point to where something is now, for the same method and parameters."""
     collection, _, rest = request.scope["path"][1:].partition("/")
     path, query = "/jobs", request.url.query
-    if collection == "templates":
+    if letters := re.fullmatch(_LETTERS, f"{collection}/{rest}"):
+        job, part = letters.groups("")
+        given = (job and f"job={quote(job, safe='')}", "group_by=reason" if part == "/reasons" else "", query)
+        path, query = f"/dead-letters{quote(part.removesuffix('/reasons'))}", "&".join(filter(None, given))
+    elif collection == "templates":
         path = f"/manifests/{quote(rest, safe='/:')}".rstrip("/")
     elif not rest:
         query = f"{_LISTS[collection]}&{query}"

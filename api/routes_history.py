@@ -1,22 +1,16 @@
-"""What became of a backfill's messages: its slices, dead letters and missing messages."""
+"""What became of a backfill's messages: its slices, rates and missing messages."""
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Query
 
 from api.answers import INVALID, NO_SUCH_BACKFILL, BackfillId, Caller, Service, problems
 from api.listing import PageSize, page_of
-from api.payloads import PAYLOAD_ANSWER, answer_payload, note_letters
-from api.schemas_backfills import BackfillRates, BackfillSlices, DeadLetterPageOut, DeadLetterReasons, MissingPage
+from api.schemas_backfills import BackfillRates, BackfillSlices, MissingPage
 from jobs.listing import DEFAULT_PAGE_SIZE
 from jobs.page_tokens import parse_row_token, render_row_token
-from warehouse.figures import MAX_SHOWN_BYTES
 
 router: Final = APIRouter(tags=["backfills"])
-
-PageToken = Annotated[
-    str | None, Query(max_length=2000, description="The `next_page_token` of the previous page.")
-]
 
 
 @router.get(
@@ -42,81 +36,6 @@ def list_backfill_rates(backfill_id: BackfillId, service: Service, caller: Calle
 
 
 @router.get(
-    "/backfills/{backfill_id}/dead-letters",
-    operation_id="listBackfillDeadLetters",
-    response_model=DeadLetterPageOut,
-    responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
-)
-def list_backfill_dead_letters(
-    call: Request,
-    backfill_id: BackfillId,
-    service: Service,
-    caller: Caller,
-    *,
-    preview_bytes: Annotated[
-        int | None,
-        Query(
-            ge=1,
-            le=MAX_SHOWN_BYTES,
-            description="The number of bytes after which each payload is cut. By default, payloads are whole "
-            "and in base64.",
-        ),
-    ] = None,
-    page_size: PageSize = DEFAULT_PAGE_SIZE,
-    page_token: PageToken = None,
-) -> Any:
-    """List a backfill's dead letters: messages that could not be published, with the reasons.
-
-    `:retry` with `only=failed` sends these messages again.
-    """
-    letters, next_after = service.list_dead_letters(
-        backfill_id,
-        principal=caller,
-        limit=page_size,
-        after=parse_row_token(page_token),
-        preview_bytes=preview_bytes,
-    )
-    token = None if next_after is None else render_row_token(next_after)
-    note_letters(call, letters)
-    return {"dead_letters": letters, "next_page_token": token}
-
-
-@router.get(
-    "/backfills/{backfill_id}/dead-letters/{row}/data",
-    operation_id="downloadBackfillDeadLetter",
-    response_class=Response,
-    responses={
-        **PAYLOAD_ANSWER,
-        **problems(s404="There is no such backfill, or the row is not a dead letter.", s422=INVALID),
-    },
-)
-def download_backfill_dead_letter(
-    call: Request,
-    backfill_id: BackfillId,
-    row: Annotated[int, Path(ge=0, le=2**53, description="The row's number in the selection.")],
-    service: Service,
-    caller: Caller,
-) -> Response:
-    """Download the payload of one dead letter of a backfill, byte for byte."""
-    letter = service.read_dead_letter(backfill_id, row, principal=caller)
-    return answer_payload(call, letter.data, letter.topic or "an unknown topic", letter.message_id)
-
-
-@router.get(
-    "/backfills/{backfill_id}/dead-letters/reasons",
-    operation_id="countBackfillDeadLetters",
-    response_model=DeadLetterReasons,
-    responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
-)
-def count_backfill_dead_letters(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
-    """Count a backfill's dead letters by reason.
-
-    To send the dead letters with one code again, call `:retry` with this `code`.
-    """
-    return {"reasons": service.count_dead_letters(backfill_id, principal=caller)}
-
-
-@router.get(
     "/backfills/{backfill_id}/missing",
     operation_id="listBackfillMissing",
     response_model=MissingPage,
@@ -133,7 +52,9 @@ def list_backfill_missing(
     caller: Caller,
     *,
     page_size: PageSize = DEFAULT_PAGE_SIZE,
-    page_token: PageToken = None,
+    page_token: Annotated[
+        str | None, Query(max_length=2000, description="The `next_page_token` of the previous page.")
+    ] = None,
 ) -> Any:
     """List selected messages that are not in the staging table of the target topic."""
     after = parse_row_token(page_token)

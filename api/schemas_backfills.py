@@ -11,7 +11,6 @@ from backfill.plan.plan import TimeWindow
 from backfill.plan.price import PlanPrice
 from backfill.plan.reach import PlanSubscription
 from backfill.plan.request import BackfillRequest
-from backfill.run.dead_letters import DeadLetterReason
 from backfill.steer.rates import BackfillRate
 from backfill.steer.reader import BackfillSlice
 from backfill.steer.verification import MissingMessageOut
@@ -117,7 +116,7 @@ class BackfillProgress(BaseModel):
     )
     published: int = Field(description="Number of messages that Pub/Sub has confirmed.")
     failed: int = Field(
-        description="Number of messages that can't be published. `/dead-letters` lists them with their reasons."
+        description="Number of messages that can't be published. `GET /dead-letters` lists them with reasons."
     )
     bytes: int = Field(description="Bytes of the publish requests that Pub/Sub has confirmed.")
     event_time: datetime | None = Field(description="The latest `publish_time` of the replayed messages.")
@@ -361,43 +360,6 @@ class BackfillSlices(BaseModel):
     """The slices of a backfill. The list is empty until the query has run."""
 
     slices: list[BackfillSlice]
-
-
-class DeadLetterOut(BaseModel):
-    """A message that could not be published."""
-
-    row: int = Field(description="The row's number in the selection.")
-    topic: str | None = Field(description="The topic of the archived message.")
-    message_id: str | None
-    publish_time: datetime | None
-    ordering_key: str
-    code: str = Field(
-        description="The code of the reason: `attribute_without_text`, `no_room_for_tags`, "
-        "`message_too_large`, `refused_by_pubsub`, `gave_up` or `ordering_key_stopped`."
-    )
-    reason: str = Field(description="Why the message can't be published, in a sentence.")
-    at: datetime = Field(description="When the message last failed.")
-    attributes: dict[str, str | None] | None = Field(description="Null without the scope messages.read.")
-    data: str | None = Field(description="The payload as text or base64. Null without the scope messages.read.")
-    encoding: Literal["text", "base64"] | None
-    data_bytes: int = Field(description="The size of the whole payload.")
-    is_cut: bool = Field(description="Whether `data` is only the beginning of the payload.")
-
-
-class DeadLetterPageOut(BaseModel):
-    """A page of dead letters, in the order of their rows in the selection.
-
-    It ends early at 16 MB of data.
-    """
-
-    dead_letters: list[DeadLetterOut]
-    next_page_token: str | None
-
-
-class DeadLetterReasons(BaseModel):
-    """Why messages could not be published, the most frequent reason first."""
-
-    reasons: list[DeadLetterReason]
 
 
 class MissingPage(BaseModel):

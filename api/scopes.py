@@ -23,12 +23,12 @@ _SEE_MANIFESTS: Final = (READ, STREAMS_READ, *_APPLY)
 # One of an operation's scopes is enough; a tuple within stands for all of its scopes together.
 _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
     (READ,): (
-        "listBackfillSlices listBackfillRates listBackfillDeadLetters countBackfillDeadLetters "
+        "listBackfillSlices listBackfillRates "
         "listBackfillMissing listBackfills getBackfill readJobLogs listMergeAudits "
-        "listTopics getTopicHistogram countDeadLetters listDeadLetters listVolumes getStatus getInbox listSources "
+        "listTopics getTopicHistogram listDeadLetters listVolumes getStatus getInbox listSources "
         "getSource listSourceVersions"
     ),
-    ((READ, MESSAGES),): "downloadBackfillDeadLetter downloadDeadLetter",
+    ((READ, MESSAGES),): "downloadDeadLetter",
     (PLAN,): "planBackfill getPlan checkQuery",
     (RUN,): "createBackfill createCompaction changeJob pauseJob resumeJob",
     (RUN, STREAMS_OPERATE, ROLLOUTS_APPLY): "revertJob",

@@ -11,7 +11,7 @@ from uuid import uuid4
 import typer
 
 from backfill.plan.create import BackfillCreate
-from cli.api import open_api, print_answer
+from cli.api import open_api
 from cli.backfill_view import plan_lines, query_lines
 from cli.completion import complete_object
 from cli.flags import read_given, takes_fields
@@ -19,7 +19,7 @@ from cli.jobs import BACKFILL, list_table, print_page
 from cli.kinds import KINDS
 from cli.moments import parse_range
 from cli.options import JsonOption, PageSizeOption, PageTokenOption, WatchOption, YesOption
-from cli.terminal import ExitCode, confirm, err, out, print_json, render_table
+from cli.terminal import ExitCode, confirm, err, out, print_found, print_json, render_table
 from model.declaration import declared_fields
 from model.errors import InputError, RequestRefusedError
 from model.moment import render_moment
@@ -213,14 +213,12 @@ def list_dead_letters(
     """Print the messages that a backfill could not publish, or with ``by`` their reasons."""
     if by not in {None, "reason"}:
         raise InputError(f"--by accepts only 'reason', not {by!r}.")
-    if by is not None:
-        print_answer(
-            lambda api: _read_part(api, "dead-letters", backfill_id, "dead-letters/reasons"),
-            _reason_lines,
-            as_json=as_json,
-        )
-        return
-    page = _page(backfill_id, "dead-letters", page_size, page_token)
+    with open_api() as api:
+        _, job = KINDS.find(api, backfill_id, "dead-letters")
+        if by is not None:
+            print_found(api.count_dead_letters(job=job), _reason_lines, as_json=as_json)
+            return
+        page = api.list_dead_letters(job=job, page_size=str(page_size), page_token=page_token)
     print_page(
         page,
         list_table(
@@ -250,7 +248,10 @@ def missing(
 
     If the pipeline made a dead letter of a message, the list shows the code and the reason.
     """
-    page = _page(backfill_id, "missing", page_size, page_token)
+    params = {"page_size": str(page_size)} | ({"page_token": page_token} if page_token else {})
+    with open_api() as api:
+        _, job = KINDS.find(api, backfill_id, "missing")
+        page = api.backfills.read_part(job, "missing", **params)
     columns = {"message_id": "message_id", "topic": "topic", "published": "publish_time"}
     columns |= {"dead letter": "code", "reason": "reason"}
     print_page(
@@ -281,14 +282,3 @@ def read_query(text: str) -> str:
         raise InputError(f"The query can't be read from {source}: {exc}") from exc
     except UnicodeDecodeError as exc:
         raise InputError(f"The query in {source} is not UTF-8 ({exc}). Save the file as UTF-8.") from exc
-
-
-def _page(backfill_id: str, what: str, page_size: int, page_token: str | None) -> dict[str, Any]:
-    params = {"page_size": str(page_size)} | ({"page_token": page_token} if page_token else {})
-    with open_api() as api:
-        return _read_part(api, what, backfill_id, what, **params)
-
-
-def _read_part(api: "RefeedApi", verb: str, name: str, part: str, **params: str) -> dict[str, Any]:
-    _, backfill_id = KINDS.find(api, name, verb)
-    return api.backfills.read_part(backfill_id, part, **params)

@@ -122,9 +122,9 @@ class RefeedApi(ApiConnection):
         """Return what waits for a person."""
         return self.call("GET", "/inbox")
 
-    def count_dead_letters(self, start: str | None = None) -> dict[str, Any]:
-        """Return the pipeline's dead letters by source and reason, since ``start`` or for 30 days."""
-        return self.call("GET", "/dead-letters", params={"from": start or None})
+    def count_dead_letters(self, start: str | None = None, *, job: str | None = None) -> dict[str, Any]:
+        """Return by reason the dead letters of a backfill, or the pipeline's since ``start`` or for 30 days."""
+        return self.list_dead_letters(job=job, group_by="reason", **{"from": start or None})
 
     def list_streams(self) -> dict[str, Any]:
         """Return every stream, with how it last was."""
@@ -263,18 +263,13 @@ class RefeedApi(ApiConnection):
         """Return the versions of a source's tables; ``wanted`` are event_type, from and to, None for none."""
         return self.call("GET", path_of("sources", name, "/versions"), params=wanted)
 
-    def list_dead_letters(self, source: str, *, page_size: int, **wanted: str | None) -> dict[str, Any]:
-        """Return dead letters of a source, the latest first.
+    def list_dead_letters(self, **wanted: str | None) -> dict[str, Any]:
+        """Return dead letters of a job or a source; ``wanted`` are the API's parameters, None for none."""
+        return self.call("GET", "/dead-letters", params=wanted)
 
-        ``wanted`` are from, code, path and preview_bytes, None for none.
-        """
-        params = {"source": source, "page_size": str(page_size), **wanted}
-        return self.call("GET", "/dead-letters/messages", params=params)
-
-    def download_dead_letter(self, source: str, topic: str, message_id: str, start: str) -> bytes:
-        """Return the payload of a dead letter of a source; ``start`` is when it became one."""
-        params = {"source": source, "topic": topic, "from": start}
-        return self.request("GET", path_of("dead-letters/messages", message_id, "/data"), params=params).content
+    def download_dead_letter(self, letter: str, **where: str) -> bytes:
+        """Return a payload: of a row of ``job``, or of a message of ``source`` and ``topic`` since ``from``."""
+        return self.request("GET", path_of("dead-letters", letter, "/data"), params=where).content
 
     def attach_topic(
         self,

@@ -102,8 +102,3 @@ class KindCalls:
     def read_part(self, job_id: str, part: str, **params: str) -> dict[str, Any]:
         """Return what is kept of a job beside its state, such as its slices."""
         return self._api.call("GET", path_of(self._collection, job_id, f"/{part}"), params=params)
-
-    def download_letter(self, job_id: str, row: str) -> bytes:
-        """Return the payload of a backfill's dead letter; ``row`` is its number in the selection."""
-        part = path_of("dead-letters", row, "/data")
-        return self._api.request("GET", path_of(self._collection, job_id, part)).content

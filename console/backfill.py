@@ -1,6 +1,7 @@
 """What a backfill has beside other jobs: what became of its messages, dead letters and those that are missing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from client.reverting import find_revert_obstacle
@@ -22,7 +23,7 @@ def read_backfill(visit: Visit, job: Mapping[str, Any]) -> dict[str, Any]:
     rates = visit.read(f"rates {name}", lambda: calls.read_part(name, "rates")["intervals"])
     return {
         "slices": visit.read(f"slices {name}", lambda: draw_slices(calls.read_part(name, "slices")["slices"])),
-        "reasons": visit.read(f"reasons {name}", lambda: calls.read_part(name, "dead-letters/reasons")["reasons"]),
+        "reasons": visit.read(f"reasons {name}", lambda: visit.api.count_dead_letters(job=name)["reasons"]),
         "rates": rates,
         "rate_chart": None if rates.problem else draw_rates(rates.data),
         "verdict": compare_steps(job["verification"]),
@@ -33,8 +34,9 @@ def read_backfill(visit: Visit, job: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_letters(visit: Visit) -> dict[str, Any]:
     """Return what the page of a backfill's dead letters shows: one by one, to choose those that go out again."""
-    title, preview = "Dead letters of a backfill", str(PREVIEW_BYTES)
-    return _read_list(visit, title, "dead-letters", "dead_letters", _LETTERS, preview_bytes=preview)
+    job, preview = visit.path_params["id"], str(PREVIEW_BYTES)
+    read = partial(visit.api.list_dead_letters, job=job, preview_bytes=preview)
+    return _read_list(visit, "Dead letters of a backfill", "dead_letters", _LETTERS, read)
 
 
 def read_letter_payload(visit: Visit) -> bytes:
@@ -43,20 +45,22 @@ def read_letter_payload(visit: Visit) -> bytes:
     Raises:
         RequestRefusedError: there is no such dead letter, or the caller may not read messages.
     """
-    return visit.api.backfills.download_letter(visit.path_params["id"], visit.path_params["row"])
+    return visit.api.download_dead_letter(visit.path_params["row"], job=visit.path_params["id"])
 
 
 def read_missing(visit: Visit) -> dict[str, Any]:
     """Return what the page of a backfill's missing messages shows."""
-    return _read_list(visit, "Missing messages of a backfill", "missing", "messages", _MISSING)
+    read = partial(visit.api.backfills.read_part, visit.path_params["id"], "missing")
+    return _read_list(visit, "Missing messages of a backfill", "messages", _MISSING, read)
 
 
-def _read_list(visit: Visit, title: str, part: str, name: str, size: int, **wanted: str) -> dict[str, Any]:
-    job, calls = visit.path_params["id"], visit.api.backfills
-    token = visit.params.get("page_token")
-    params = {"page_size": str(size), **wanted} | ({"page_token": token} if token else {})
-    found = visit.read(f"backfill {job}", lambda: calls.read(job))
-    listed = visit.read(f"{part} {job} {token}", lambda: calls.read_part(job, part, **params))
+def _read_list(
+    visit: Visit, title: str, name: str, size: int, read: Callable[..., dict[str, Any]]
+) -> dict[str, Any]:
+    job, token = visit.path_params["id"], visit.params.get("page_token")
+    page = {"page_size": str(size)} | ({"page_token": token} if token else {})
+    found = visit.read(f"backfill {job}", lambda: visit.api.backfills.read(job))
+    listed = visit.read(f"{name} {job} {token}", lambda: read(**page))
     state = None if found.problem else found.data["state"]
     return {
         "title": title,

@@ -111,12 +111,9 @@ def read_source_letters(visit: Visit) -> dict[str, Any]:
     """Return the dead letters of one reason, to choose some of them."""
     name, since = visit.path_params["name"], find_since(visit)
     choice = read_choice(visit.params)
-    wanted = {"from": render_utc(since), "code": choice["code"], "path": choice["path"]}
-    wanted["preview_bytes"] = str(PREVIEW_BYTES)
-    found = visit.read(
-        f"letters {name} {wanted}",
-        lambda: visit.api.list_dead_letters(name, page_size=_LETTERS, **wanted),
-    )
+    wanted = {"source": name, "from": render_utc(since), "code": choice["code"], "path": choice["path"]}
+    wanted |= {"preview_bytes": str(PREVIEW_BYTES), "page_size": str(_LETTERS)}
+    found = visit.read(f"letters {wanted}", lambda: visit.api.list_dead_letters(**wanted))
     return {"title": f"Dead letters: {name}", "name": name, "since": since, "choice": choice, "found": found}
 
 
@@ -126,8 +123,9 @@ def read_source_letter_payload(visit: Visit) -> bytes:
     Raises:
         RequestRefusedError: there is no such dead letter, or the caller may not read messages.
     """
-    place = (visit.params.get(name, "") for name in ("topic", "id", "at"))
-    return visit.api.download_dead_letter(visit.path_params["name"], *place)
+    topic, letter, at = (visit.params.get(name, "") for name in ("topic", "id", "at"))
+    where = {"source": visit.path_params["name"], "topic": topic, "from": at}
+    return visit.api.download_dead_letter(letter, **where)
 
 
 def read_choice(params: Mapping[str, str]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from model.moment import render_moment, render_time
 from model.query_parameter import QueryParameter
@@ -33,24 +33,32 @@ FindStaging = Callable[[Sequence[str]], Sequence[str] | None]
 
 
 class LetterReasonOut(BaseModel):
-    """The dead letters of one source that have the same code and path."""
+    """The dead letters of one source that have the same code and path, or those of a backfill with one code."""
 
-    source: str = Field(description="The source.")
-    topic: str = Field(description="The topic to which the messages were first published.")
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
+    source: str | None = Field(None, description="The source. Null for a backfill.")
+    topic: str | None = Field(None, description="The topic to which the messages were first published.")
     code: str = Field(description="The code of the reason.")
     path: str | None = Field(
-        description="The path of the faulty field in the message. Null if the reason has no path."
+        None, description="The path of the faulty field in the message. Null if the reason has no path."
     )
     messages: int = Field(description="Number of messages. Each message counts once, with its latest reason.")
-    repaired: int | None = Field(description="How many of the dead letters later became rows. Null means unknown.")
-    first_ingest_time: datetime | None = Field(description="When the first message became a dead letter.")
-    last_ingest_time: datetime | None = Field(description="When the last message became a dead letter.")
-    example_message_id: str = Field(description="The id of one message, as an example.")
-    example_message_ids: list[str] = Field(description="The ids of up to 5 of the messages, the latest first.")
+    repaired: int | None = Field(
+        None, description="How many of the dead letters later became rows. Null means unknown."
+    )
+    first_ingest_time: datetime | None = Field(None, description="When the first message became a dead letter.")
+    last_ingest_time: datetime | None = Field(None, description="When the last message became a dead letter.")
+    example_row: int | None = Field(default=None, description="For a backfill, the row of the example message.")
+    example_message_id: str | None = Field(description="The id of one message, as an example.")
+    example_message_ids: list[str] | None = Field(
+        None, description="The ids of up to 5 of the messages, the latest first."
+    )
     example_reason: str = Field(description="The reason of the example message.")
-    request: dict[str, Any] = Field(
+    request: dict[str, Any] | None = Field(
+        None,
         description="A body for `POST /backfills` and `POST /backfills:plan`. The backfill sends all messages "
-        "that are not repaired yet. An empty list in `codes`, `paths` or `message_ids` means all."
+        "that are not repaired yet. An empty list in `codes`, `paths` or `message_ids` means all.",
     )
 
 

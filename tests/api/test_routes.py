@@ -309,10 +309,16 @@ def test_what_is_not_there_is_a_problem_on_every_route(client, method, suffix):
         assert ("There is no backfill" in problem["detail"]) == (job_id == NOBODY)
 
 
-@pytest.mark.parametrize("part", ["", "/slices", "/rates", "/missing", "/dead-letters", "/dead-letters/reasons"])
+@pytest.mark.parametrize("part", ["", "/slices", "/rates", "/missing"])
 def test_a_part_of_what_is_not_there_is_a_problem(client, part):
     for backfill_id in (NOBODY, "nonsense", "bf_%00"):
         assert_problem(client.get(f"/backfills/{backfill_id}{part}"), 404, "job_not_found")
+
+
+@pytest.mark.parametrize("path", ["/dead-letters?", "/dead-letters?group_by=reason&", "/dead-letters/1/data?"])
+def test_dead_letters_of_what_is_not_there_are_a_problem(client, path):
+    for backfill_id in (NOBODY, "nonsense", "bf_%00"):
+        assert_problem(client.get(f"{path}job={backfill_id}"), 404, "job_not_found")
 
 
 def test_a_body_without_its_content_type_is_told_what_is_missing(client):

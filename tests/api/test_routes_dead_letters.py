@@ -1,8 +1,7 @@
 """Dead letters over HTTP, of the pipeline and of backfills: listed to be chosen, by those who may see them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from dataclasses import field as dataclass_field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +13,9 @@ from backfill.run.selection import read_slice, write_selection
 from model.principal import MESSAGES, READ, RUN
 from tests.api.backfills import assert_problem, folder_of, paused
 from tests.backfill.plan.test_redrive import LETTERS, write
+
+# Everything, a source that has dead letters, and one that has none.
+ORIGINS: list[dict[str, str]] = [{}, {"source": "orders"}, {"source": "members"}]
 
 
 @pytest.fixture(scope="module")
@@ -33,35 +35,56 @@ def test_a_group_has_its_path_and_its_messages_are_listed(api: Any) -> None:
     with api.client() as client:
         (reason,) = client.get("/dead-letters").json()["reasons"]
         chosen = {"source": "orders", "code": reason["code"], "path": reason["path"], "page_size": 2}
-        found = client.get("/dead-letters/messages", params=chosen).json()
-        none = client.get("/dead-letters/messages", params={"source": "orders", "path": ""}).json()
-        assert_problem(client.get("/dead-letters/messages"), 422, "request_invalid")
+        found = client.get("/dead-letters", params=chosen).json()
+        none = client.get("/dead-letters", params={"source": "orders", "path": ""}).json()
+        grouped = [
+            client.get("/dead-letters", params={**of, "group_by": "reason"}).json()["reasons"] for of in ORIGINS
+        ]
     assert (reason["path"], reason["messages"]) == ("lines[].count", 3)
-    assert ([one["message_id"] for one in found["messages"]], found["is_cut"]) == (["m0", "m1"], True)
-    assert none == {"messages": [], "is_cut": False}
+    assert ([one["message_id"] for one in found["dead_letters"]], found["is_cut"]) == (["m0", "m1"], True)
+    assert none == {"dead_letters": [], "is_cut": False, "next_page_token": None}
+    assert [[(each["source"], each["messages"]) for each in of] for of in grouped] == [[("orders", 3)]] * 2 + [[]]
+
+
+@pytest.mark.parametrize(
+    ("path", "params", "wrong"),
+    [
+        ("/dead-letters", {"job": "bf_1", "source": "orders", "path": ""}, "path"),
+        ("/dead-letters", {"job": "bf_1", "group_by": "reason", "page_token": "1"}, "page_token"),
+        ("/dead-letters", {"source": "orders", "page_token": "1"}, "page_token"),
+        ("/dead-letters", {"code": "gave_up", "preview_bytes": 9}, "code"),
+        ("/dead-letters/1/data", {"job": "bf_1", "from": "2026-01-01T00:00:00Z"}, "from"),
+        ("/dead-letters/1/data", {"source": "orders"}, "job"),
+    ],
+)
+def test_parameters_that_do_not_go_together_are_refused(api: Any, path: str, params: Any, wrong: str) -> None:
+    with api.client() as client:
+        problem = assert_problem(client.get(path, params=params), 422, "request_invalid")
+    assert [each["pointer"] for each in problem["errors"]] == [f"query:{wrong}"]
 
 
 def test_who_may_not_read_sees_none(api: Any) -> None:
     with api.client(api.make_key(RUN, name="runner")) as client:
-        assert_problem(client.get("/dead-letters/messages", params={"source": "orders"}), 403, "forbidden")
+        assert_problem(client.get("/dead-letters", params={"source": "orders"}), 403, "forbidden")
 
 
 @dataclass(frozen=True)
 class Letters:
     """Dead letters of one origin: how they are listed, and how each one's payload is downloaded."""
 
-    path: str
-    field: str
-    asked: dict[str, Any]
-    actions: tuple[str, str]
+    origin: dict[str, str]
     names: tuple[str, ...]
-    where: dict[str, str] = dataclass_field(default_factory=dict)
+    where: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        return next(iter(self.origin))
 
     def list(self, client: Any, **params: Any) -> Any:
-        return client.get(self.path, params={**self.asked, **params})
+        return client.get("/dead-letters", params={**self.origin, **params})
 
     def download(self, client: Any, name: str, **params: str) -> Any:
-        return client.get(f"{self.path}/{name}/data", params={**self.where, **params})
+        return client.get(f"/dead-letters/{name}/data", params={**self.origin, **self.where, **params})
 
 
 @pytest.fixture(params=["pipeline", "backfill"])
@@ -77,8 +100,7 @@ def write_pipelines(api: Any, source: str, payloads: Sequence[bytes]) -> Letters
     rows = [{**row, "data": data, "message_id": f"m{n}"} for n, data in enumerate(payloads)]
     write(api.home / "lake", "backup.dead_letters", LETTERS, rows)
     names = tuple(f"m{n}" for n in range(len(payloads)))
-    where, actions = {"source": source, "topic": "orders"}, ("listDeadLetters", "downloadDeadLetter")
-    return Letters("/dead-letters/messages", "messages", {"source": source}, actions, names, where)
+    return Letters({"source": source}, names, {"topic": "orders"})
 
 
 def write_backfills(api: Any, topic: str, payloads: Sequence[bytes]) -> Letters:
@@ -92,8 +114,7 @@ def write_backfills(api: Any, topic: str, payloads: Sequence[bytes]) -> Letters:
     written = read_slice(folder.selection, selection.slices[0])
     refused = [(n, "gave_up: no answer") for n in range(len(payloads))]
     DeadLetterWriter(folder, 1, selection.slices[0]).write(written, refused)
-    path, names = f"/backfills/{made['id']}/dead-letters", tuple(str(n) for n in range(len(payloads)))
-    return Letters(path, "dead_letters", {}, ("listBackfillDeadLetters", "downloadBackfillDeadLetter"), names)
+    return Letters({"job": made["id"]}, tuple(str(n) for n in range(len(payloads))))
 
 
 NUMBER = b'{"id": 9007199254740993, "n": 1.10}'
@@ -102,13 +123,13 @@ PAYLOADS = [NUMBER, b"", "\u00e5".encode() * 3, b"\xff\xfe", *[b"x" * 6_000_000]
 
 def test_payloads_are_cut_where_the_caller_says_and_downloaded_whole(api, write_letters):
     letters = write_letters(api, "payloads", PAYLOADS)
-    with api.client(api.make_key(READ, MESSAGES, name=f"whole {letters.field}")) as client:
+    with api.client(api.make_key(READ, MESSAGES, name=f"whole {letters.kind}")) as client:
         answer = letters.list(client, preview_bytes=5)
         whole = [letters.download(client, name).content for name in letters.names[:5]]
         for wrong in (0, 4097):
             assert_problem(letters.list(client, preview_bytes=wrong), 422, "request_invalid")
         assert_problem(letters.download(client, "99"), 404, "message_not_found")
-    shown = answer.json()[letters.field]
+    shown = answer.json()["dead_letters"]
     # A cut goes through no character, and large payloads end no page early.
     assert [(each["data"], each["encoding"], each["data_bytes"], each["is_cut"]) for each in shown] == [
         ('{"id"', "text", 35, True),
@@ -125,11 +146,11 @@ def test_payloads_are_cut_where_the_caller_says_and_downloaded_whole(api, write_
 def test_a_pipeline_s_letters_are_shown_without_payloads_and_found_in_their_topic_alone(api: Any) -> None:
     letters = write_pipelines(api, "plain", PAYLOADS[:2])
     with api.client(api.make_key(READ, MESSAGES, name="plain")) as client:
-        plain = letters.list(client).json()["messages"]
+        plain = letters.list(client).json()["dead_letters"]
         assert_problem(letters.download(client, "m0", topic="members"), 404, "message_not_found")
         found = letters.list(client, preview_bytes=5).json()
         assert letters.list(client, preview_bytes=5, code="gave_up", path="").json() == found
-        whole = letters.download(client, "m0", **{"from": found["messages"][0]["ingest_time"]})
+        whole = letters.download(client, "m0", **{"from": found["dead_letters"][0]["at"]})
     assert {each[name] for each in plain for name in ("data", "encoding", "data_bytes", "is_cut")} == {None}
     assert whole.content == NUMBER
 
@@ -138,27 +159,27 @@ def test_payloads_are_hidden_from_who_may_not_read_them_and_reads_are_audited(ap
     letters = write_letters(api, "hidden", [b"secret"])
     (name,) = letters.names
     keys = {
-        "blind": api.make_key(READ, name=f"blind {letters.field}"),
-        "clicks": api.make_key(READ, MESSAGES, name=f"clicks {letters.field}", topics=["clicks"]),
+        "blind": api.make_key(READ, name=f"blind {letters.kind}"),
+        "clicks": api.make_key(READ, MESSAGES, name=f"clicks {letters.kind}", topics=["clicks"]),
     }
     for key in keys.values():
         with api.client(key) as client:
-            (letter,) = letters.list(client, preview_bytes=9).json()[letters.field]
+            (letter,) = letters.list(client, preview_bytes=9).json()["dead_letters"]
             assert_problem(letters.download(client, name), 403, "forbidden")
         assert (letter["data"], letter["encoding"], letter["attributes"]) == (None, None, None)
         assert letter["reason"] == "no answer"
-    with api.client(api.make_key(READ, MESSAGES, name=f"reader {letters.field}")) as client:
-        (letter,) = letters.list(client, preview_bytes=9).json()[letters.field]
+    with api.client(api.make_key(READ, MESSAGES, name=f"reader {letters.kind}")) as client:
+        (letter,) = letters.list(client, preview_bytes=9).json()["dead_letters"]
         assert (letter["data"], letter["attributes"]) == ("secret", {"k": "v"})
         assert letters.download(client, name).content == b"secret"
     lines: dict[str, list[Any]] = {}
     for each in api.audit():
-        who, _, field = each.actor.removeprefix("key:").partition(" ")
-        if field == letters.field:
+        who, _, kind = each.actor.removeprefix("key:").partition(" ")
+        if kind == letters.kind:
             lines.setdefault(who, []).append(each)
     assert [(each.action, each.why) for each in lines["reader"]] == [
-        (letters.actions[0], "200 1 dead letters of orders"),
-        (letters.actions[1], "200 6 bytes of orders, message m0"),
+        ("listDeadLetters", "200 1 dead letters of orders"),
+        ("downloadDeadLetter", "200 6 bytes of orders, message m0"),
     ]
     assert {each.outcome for who in keys for each in lines[who]} == {"refused"}
 

@@ -115,6 +115,11 @@ def test_a_retry_chooses_messages_of_a_backfill_alone(client, api):
         ("GET", "/rollouts/ro_1", "/jobs/ro_1"),
         ("POST", "/rollouts/ro_1:reverse", "/jobs/ro_1:revert"),
         ("POST", "/rollouts/ro_1:cancel", "/jobs/ro_1:cancel"),
+        ("GET", "/backfills/bf_1/dead-letters?page_size=9", "/dead-letters?job=bf_1&page_size=9"),
+        ("GET", "/backfills/bf_1/dead-letters/reasons", "/dead-letters?job=bf_1&group_by=reason"),
+        ("GET", "/backfills/bf_1/dead-letters/7/data", "/dead-letters/7/data?job=bf_1"),
+        ("GET", "/dead-letters/messages?source=orders&path=", "/dead-letters?source=orders&path="),
+        ("GET", "/dead-letters/messages/a%20b/data?source=x&topic=y", "/dead-letters/a%20b/data?source=x&topic=y"),
         *[
             ("POST", f"/backfills/bf_1:{verb}", f"/jobs/bf_1:{verb}")
             for verb in ("pause", "resume", "cancel", "retry", "revert", "approve")

@@ -385,6 +385,7 @@ def test_a_change_sends_what_is_to_change_and_nothing_else(refeed, monkeypatch):
 )
 def test_what_became_of_it_is_listed(refeed, monkeypatch, command, page, shown):
     monkeypatch.setattr(KindCalls, "read_part", lambda self, id_, what, **params: page)
+    monkeypatch.setattr(RefeedApi, "list_dead_letters", lambda self, **params: page)
     result = refeed(command, "bf_1")
     assert result.out.splitlines()[1] == shown
     assert ("--page-token 5" in result.err) == (page.get("next_page_token") == "5")
@@ -396,15 +397,15 @@ def test_dead_letters_are_counted_by_reason(refeed, monkeypatch):
     found = {"reasons": [{"code": "gave_up", "messages": 12, **example}]}
     asked = []
 
-    def list_of_backfill(self, id_, what, **params):
-        asked.append(what)
+    def count(self, start=None, *, job=None):
+        asked.append((start, job))
         return found
 
-    monkeypatch.setattr(KindCalls, "read_part", list_of_backfill)
+    monkeypatch.setattr(RefeedApi, "count_dead_letters", count)
     result = refeed("dead-letters", "bf_1", "--by", "reason")
     assert result.out.splitlines()[1] == "gave_up  12        5          no answer"
     assert json.loads(refeed("dead-letters", "bf_1", "--by", "reason", "--json").out) == found
-    assert asked == ["dead-letters/reasons"] * 2
+    assert asked == [(None, "bf_1")] * 2
     assert refeed("dead-letters", "bf_1", "--by", "topic").code == 2
 
 

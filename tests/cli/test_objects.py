@@ -164,13 +164,15 @@ def test_a_restore_takes_the_newest_completed_snapshot_as_latest(refeed, monkeyp
 @pytest.mark.parametrize("words", [["missing"], ["dead-letters"], ["dead-letters", "--by", "reason"]])
 @pytest.mark.parametrize("name", ["latest", f"backfill/{NEWEST_BACKFILL}", NEWEST_BACKFILL[:-1], NEWEST_BACKFILL])
 def test_parts_of_a_backfill_are_asked_for_by_every_name_of_it(refeed, calls, monkeypatch, words, name):
-    def read_part(_, backfill_id, part, **params):
-        calls.append((part, backfill_id))
+    def read(_, job, *__, **___):
+        calls.append(job)
         return {"messages": [], "dead_letters": [], "reasons": [], "next_page_token": None}
 
-    monkeypatch.setattr(KindCalls, "read_part", read_part)
+    monkeypatch.setattr(KindCalls, "read_part", read)
+    for name_of_call in ("count_dead_letters", "list_dead_letters"):
+        monkeypatch.setattr(RefeedApi, name_of_call, lambda api, job, **params: read(api, job))
     assert refeed(*words, name).code == 0
-    assert calls[-1][1] == NEWEST_BACKFILL
+    assert calls[-1] == NEWEST_BACKFILL
     wrong = refeed(*words, FIRST)
     assert (wrong.code, f"'refeed {words[0]}' works on backfills." in wrong.err) == (2, True), wrong.err
 
