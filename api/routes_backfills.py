@@ -30,46 +30,11 @@ from api.schemas_backfills import (
 from api.schemas_jobs import BackfillPage, shown
 from backfill.plan.create import BackfillCreate
 from backfill.steer.kind import BACKFILL
+from model.errors import RequestInvalidError
 
 router: Final = APIRouter(tags=["backfills"])
 _FAILED: Final = "The warehouse or Pub/Sub returned an error."
 _FULL: Final = "The disk is full."
-
-
-@router.post(
-    "/backfills:plan",
-    operation_id="planBackfill",
-    response_model=PlanOut,
-    responses=problems(s422=INVALID, s502=_FAILED, s507=_FULL),
-)
-def plan_backfill(
-    call: Request,
-    body: BackfillCreate,
-    service: Service,
-    caller: Caller,
-    slow: SlowCalls,
-    *,
-    exact: Annotated[
-        bool,
-        Query(
-            description="Whether to count the rows exactly. On BigQuery, this runs the query, and BigQuery "
-            "bills up to `max_bytes_billed`. On a lake, every plan is exact."
-        ),
-    ] = False,
-    originals: Annotated[
-        bool,
-        Query(
-            description="Whether to show the archived message of each sample too. For this, the API runs one "
-            "more query, which reads at most 10 GB. The caller also needs the scope `messages.read`."
-        ),
-    ] = False,
-) -> Any:
-    """Plan a backfill. Nothing is published. The API keeps the plan for some minutes."""
-    with slow:
-        plan = service.plan(body, principal=caller, exact=exact, originals=originals)
-    if originals:
-        call.state.read = _render_read(plan)
-    return plan
 
 
 @router.get(
@@ -106,22 +71,46 @@ def get_plan(
     },
 )
 def create_backfill(
+    call: Request,
     body: BackfillCreate,
     response: Response,
     service: Service,
     caller: Caller,
-    slow: SlowCalls,
     *,
+    slow: SlowCalls,
     validate_only: Annotated[
-        bool, Query(description="Whether to return only the plan and create nothing.")
+        bool,
+        Query(
+            description="Whether to return only the plan and create nothing. The API keeps the plan for some "
+            "minutes."
+        ),
+    ] = False,
+    exact: Annotated[
+        bool,
+        Query(
+            description="Only with `validate_only`: whether to count the rows exactly. On BigQuery, this runs the "
+            "query, and BigQuery bills up to `max_bytes_billed`. On a lake, every plan is exact."
+        ),
+    ] = False,
+    originals: Annotated[
+        bool,
+        Query(
+            description="Only with `validate_only`: whether to show the archived message of each sample too. For "
+            "this, the API runs one more query, which reads at most 10 GB. The caller also needs the scope "
+            "`messages.read`."
+        ),
     ] = False,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
     """Create a backfill. A backfill publishes the messages that its query selects."""
     if validate_only:
         with slow:
-            plan = PlanOut.model_validate(service.plan(body, principal=caller))
-        return JSONResponse(plan.model_dump(mode="json", by_alias=True))
+            plan = service.plan(body, principal=caller, exact=exact, originals=originals)
+        call.state.why = f"validate_only: {_render_read(plan)}" if originals else "validate_only"
+        return JSONResponse(PlanOut.model_validate(plan).model_dump(mode="json", by_alias=True))
+    if exact or originals:
+        message = "`exact` and `originals` work only with `validate_only`."
+        raise RequestInvalidError.of("parameters_conflict", message, "query:exact" if exact else "query:originals")
     found = service.create(body, principal=caller, idempotency_key=idempotency_key)
     point_to(f"/jobs/{found.id}", response)
     return shown(found, response)

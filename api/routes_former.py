@@ -30,7 +30,7 @@ class _FormerPlace(StringConvertor):
     # Of backfills what stays is the job itself, and its parts beside log and history.
     regex = (
         "(?:merges|compactions|updates|rollouts|approvals)/.+|backfills/[^/:]+(?::[a-z]+|/logs|/events)"
-        f"|streams/[^/]+/(?:updates|rollbacks|events)|templates/.+|{_LETTERS}"
+        f"|streams/[^/]+/(?:updates|rollbacks|events)|templates/.+|backfills:plan|{_LETTERS}"
     )
 
 
@@ -54,6 +54,8 @@ def find_former_place(request: Request, caller: Caller) -> RedirectResponse:  # 
         path, query = f"/dead-letters{quote(part.removesuffix('/reasons'))}", "&".join(filter(None, given))
     elif collection == "templates":
         path = f"/manifests/{quote(rest, safe='/:')}".rstrip("/")
+    elif collection == "backfills:plan":
+        path, query = "/backfills", f"validate_only=true&{query}"
     elif not rest:
         query = f"{_LISTS[collection]}&{query}"
         query = re.sub(rf"(?<=\bstate=)({'|'.join(_STATES)})\b", lambda found: _STATES[found[0]], query)

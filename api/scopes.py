@@ -29,10 +29,10 @@ _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
         "getSource listSourceVersions"
     ),
     ((READ, MESSAGES),): "downloadDeadLetter",
-    (PLAN,): "planBackfill getPlan checkQuery",
-    (RUN,): "createBackfill createCompaction changeJob pauseJob resumeJob",
+    (PLAN,): "getPlan checkQuery",
+    (RUN,): "createCompaction changeJob pauseJob resumeJob",
     (RUN, STREAMS_OPERATE, ROLLOUTS_APPLY): "revertJob",
-    (RUN, PLAN): "createMerge retryJob",
+    (RUN, PLAN): "createBackfill createMerge retryJob",
     (RUN, PLAN, STREAMS_OPERATE, ROLLOUTS_APPLY): "cancelJob",
     (APPROVE, STREAMS_OPERATE): "approveJob",
     (MESSAGES,): "listMessages downloadMessage",
@@ -58,6 +58,9 @@ _SCOPES: Final[Mapping[str, tuple[str | tuple[str, ...], ...]]] = {
 }
 # What decides between the scopes of an operation, or what it needs besides.
 _WHEN: Final[Mapping[str, str]] = {
+    "createBackfill": (
+        "A backfill needs the scope `backfills.run`. With `validate_only`, the caller needs `backfills.plan`."
+    ),
     "createMerge": "A merge needs the scope `backfills.run`. A dry run needs only `backfills.plan`.",
     "listJobs": (
         "With `backfills.read`, the list has backfills, merges and compactions. With `streams.read`, the list has "

@@ -60,8 +60,8 @@ class RefeedApi(ApiConnection):
 
         With ``originals`` each sample has the archived message beside it, for callers with messages.read.
         """
-        params = {"exact": "true" if exact else None, "originals": "true" if originals else None}
-        return self.call("POST", "/backfills:plan", json=request, params=params)
+        params = {"validate_only": True, "exact": exact or None, "originals": originals or None}
+        return self.call("POST", "/backfills", json=request, params=params)
 
     def read_plan(self, plan_id: str) -> dict[str, Any]:
         """Return a plan that was made, with its request, until it expires."""

@@ -57,8 +57,8 @@ class LetterReasonOut(BaseModel):
     example_reason: str = Field(description="The reason of the example message.")
     request: dict[str, Any] | None = Field(
         None,
-        description="A body for `POST /backfills` and `POST /backfills:plan`. The backfill sends all messages "
-        "that are not repaired yet. An empty list in `codes`, `paths` or `message_ids` means all.",
+        description="A body for `POST /backfills`. The backfill sends all messages that "
+        "are not repaired yet. An empty list in `codes`, `paths` or `message_ids` means all.",
     )
 
 

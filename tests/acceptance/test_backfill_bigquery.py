@@ -58,10 +58,10 @@ def test_every_message_of_a_plan_arrives_tagged_and_its_query_runs_once(house, s
     request = {"query": QUERY, "topic": "replay", "parameters": parameters}
     listener = house.listen("replay")
 
-    tried = _post(house, "/backfills:plan", **request)
+    tried = _post(house, "/backfills?validate_only=true", **request)
     assert tried["rows"] is None
     assert tried["price_usd"] > 0
-    plan = _post(house, "/backfills:plan?exact=true", **request)
+    plan = _post(house, "/backfills?validate_only=true&exact=true", **request)
     assert plan["rows_by_topic"] == {"orders": ROWS}
     backfill_id = _post(house, "/backfills", **request, plan_id=plan["plan_id"])["id"]
 

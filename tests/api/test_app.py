@@ -183,7 +183,7 @@ def test_it_says_why_it_is_not_ready(launcher, request):
 
 
 def test_a_plan_of_an_archive_that_is_not_there_is_a_problem(client):
-    assert_problem(client.post("/backfills:plan", json=body()), 502, "warehouse_error")
+    assert_problem(client.post("/backfills?validate_only=true", json=body()), 502, "warehouse_error")
 
 
 def test_every_status_of_an_error_is_one_that_http_has():

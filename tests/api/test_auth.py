@@ -54,7 +54,7 @@ def test_a_key_whose_topics_are_listed_publishes_nowhere_else(closed):
     body = {"query": "SELECT * FROM backup.messages WHERE _PARTITIONDATE = @day", "parameters": {"day": day}}
     key = closed.make_key(RUN, PLAN, name="shop", topics=["shop-*"])
     with closed.client(key) as client:
-        for path in ("/backfills", "/backfills:plan"):
+        for path in ("/backfills", "/backfills?validate_only=true"):
             problem = assert_refused(client.post(path, json={**body, "topic": "payments"}), 403, "forbidden")
             assert "payments" in problem["detail"]
 

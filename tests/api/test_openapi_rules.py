@@ -22,13 +22,13 @@ CONFIGURATION = "content_type_overrides: {application/yaml: application/octet-st
 SCRIPT = """
 import sys, time
 from refeed_api.client import Client
-from refeed_api.api.backfills import create_backfill, plan_backfill
+from refeed_api.api.backfills import create_backfill
 from refeed_api.api.jobs import cancel_job, get_job, list_jobs
 from refeed_api.models import BackfillCreate, JobState, PlanOut
 
 client = Client(base_url=sys.argv[1], raise_on_unexpected_status=True)
 wanted = {"source_topic": "orders", "from": sys.argv[2], "to": sys.argv[3], "topic": "replay"}
-plan = plan_backfill.sync(client=client, body=BackfillCreate.from_dict(wanted))
+plan = create_backfill.sync(client=client, body=BackfillCreate.from_dict(wanted), validate_only=True)
 assert isinstance(plan, PlanOut), plan
 assert plan.rows == 20, plan
 made = create_backfill.sync(

@@ -18,7 +18,7 @@ NOBODY = "bf_00000000000000000000000000"
 
 def test_a_plan_says_what_would_be_done_and_is_quoted_by_a_create(client):
     asked = body()
-    planned = client.post("/backfills:plan", json=asked)
+    planned = client.post("/backfills?validate_only=true", json=asked)
     plan = planned.json()
     assert planned.status_code == 200
     assert (plan["topic"], plan["rows"], plan["rows_by_topic"]) == (asked["topic"], 30, {"orders": 30})
@@ -34,15 +34,15 @@ def test_a_plan_says_what_would_be_done_and_is_quoted_by_a_create(client):
 
 def test_a_plan_with_originals_is_audited_with_topic_and_window(api, client):
     before = len(api.audit())
-    plan = client.post("/backfills:plan", params={"originals": "true"}, json=body()).json()
+    plan = client.post("/backfills?validate_only=true&originals=true", json=body()).json()
     comparison = plan["samples"][0]["comparison"]
     assert (comparison["archived"]["data"], comparison["published"]["data"]) == ('{"n": 1}', '{"n": 1}')
-    lines = [line for line in api.audit()[before:] if line.action == "planBackfill"]
+    lines = [line for line in api.audit()[before:] if "validate_only" in line.why]
     window = plan["window"]
     start, end = (datetime.fromisoformat(window[name]) for name in ("from", "to"))
     assert end > start
-    assert lines[0].why.startswith(f"200 {len(plan['samples'])} of orders from ")
-    without = client.post("/backfills:plan", json=body()).json()
+    assert lines[0].why.startswith(f"200 validate_only: {len(plan['samples'])} of orders from ")
+    without = client.post("/backfills?validate_only=true", json=body()).json()
     assert without["samples"][0]["comparison"] is None
 
 
@@ -51,6 +51,11 @@ def test_a_create_that_only_validates_answers_the_plan(client):
     response = client.post("/backfills", params={"validate_only": "true"}, json=asked)
     assert (response.status_code, response.json()["rows"]) == (200, 30)
     assert "location" not in response.headers
+    for name in ("exact", "originals"):
+        problem = assert_problem(
+            client.post("/backfills", params={name: "true"}, json=asked), 422, "request_invalid"
+        )
+        assert problem["errors"][0]["pointer"] == f"query:{name}"
     assert client.get("/backfills", params={"topic": asked["topic"]}).json()["backfills"] == []
 
 

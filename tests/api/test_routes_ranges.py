@@ -39,14 +39,13 @@ def fill(api: Any) -> Any:
 
 
 def test_a_plan_shows_the_query_that_was_written_and_runs_with_its_id(client):
-    plan = client.post("/backfills:plan", json=RANGE).json()
+    plan = client.post("/backfills?validate_only=true", json=RANGE).json()
     assert (plan["topic"], plan["rows"], plan["rows_by_topic"]) == ("sales", 2, {"sales": 2})
     assert {sample["message_id"] for sample in plan["samples"]} == {"m1", "m2"}
     assert plan["replays"]["column"] == "publish_time"
     assert [datetime.fromisoformat(plan["replays"][name]) for name in ("from", "to")] == [START, END]
     kept = client.get(f"/plans/{plan['plan_id']}").json()
     assert kept["request"]["query"] == kept["query"] == plan["query"]
-    assert client.post("/backfills", params={"validate_only": "true"}, json=RANGE).json()["query"] == plan["query"]
     asked = {**RANGE, "plan_id": plan["plan_id"], "start_paused": True}
     made = client.post("/backfills", json=asked, headers={"Idempotency-Key": "sales-1"})
     assert made.status_code == 202, made.text
@@ -58,9 +57,9 @@ def test_a_plan_shows_the_query_that_was_written_and_runs_with_its_id(client):
 
 
 def test_the_query_that_was_written_is_the_same_request_as_the_range(client):
-    plan = client.post("/backfills:plan", json=RANGE).json()
+    plan = client.post("/backfills?validate_only=true", json=RANGE).json()
     asked = {"query": plan["query"], "topic": "sales"}
-    assert client.post("/backfills:plan", json=asked).json()["query"] == plan["query"]
+    assert client.post("/backfills?validate_only=true", json=asked).json()["query"] == plan["query"]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +72,7 @@ def test_the_query_that_was_written_is_the_same_request_as_the_range(client):
     ],
 )
 def test_attributes_and_a_condition_narrow_the_range(client, narrowing, found):
-    plan = client.post("/backfills:plan", json={**RANGE, "topic": "trial", **narrowing}).json()
+    plan = client.post("/backfills?validate_only=true", json={**RANGE, "topic": "trial", **narrowing}).json()
     assert {sample["message_id"] for sample in plan["samples"]} == found
     assert plan["topic"] == "trial"
 
@@ -93,7 +92,7 @@ def test_the_query_of_a_range_is_checked_and_runs_nowhere(client):
         assert [fault["pointer"] for fault in problem["errors"]] == pointers
 
 
-@pytest.mark.parametrize("path", ["/backfills", "/backfills:plan", "/backfills?validate_only=true"])
+@pytest.mark.parametrize("path", ["/backfills", "/backfills?validate_only=true"])
 @pytest.mark.parametrize(
     ("changes", "code", "pointers"),
     [
@@ -122,7 +121,7 @@ def test_two_hours_of_a_topic_may_be_replayed_at_once_and_one_hour_only_once(cli
     for begin, end, status in ((2, 3, 202), (3, 4, 202), (2.9, 3.5, 409)):
         times = {"from": START - timedelta(hours=end), "to": START - timedelta(hours=begin)}
         asked = {**RANGE, **{name: render_moment(moment) for name, moment in times.items()}, "start_paused": True}
-        plan = client.post("/backfills:plan", json=asked).json()
+        plan = client.post("/backfills?validate_only=true", json=asked).json()
         assert ("backfill_overlaps" in {each["code"] for each in plan["warnings"]}) == (status == 409)
         answer = client.post("/backfills", json={**asked, "allow_empty": True})
         assert answer.status_code == status, answer.text
@@ -135,8 +134,8 @@ def test_a_caller_may_publish_to_a_range_s_own_topic_only_with_a_key_of_it(start
     api = fill(start_api())
     key = api.make_key(READ, PLAN, RUN, name="trial", topics=("trial",))
     with api.client(key) as client:
-        assert_problem(client.post("/backfills:plan", json=RANGE), 403, "forbidden")
-        assert client.post("/backfills:plan", json={**RANGE, "topic": "trial"}).status_code == 200
+        assert_problem(client.post("/backfills?validate_only=true", json=RANGE), 403, "forbidden")
+        assert client.post("/backfills?validate_only=true", json={**RANGE, "topic": "trial"}).status_code == 200
 
 
 def test_the_terminal_plans_asks_and_publishes_without_sql(client, refeed, monkeypatch):
@@ -202,9 +201,9 @@ def test_a_time_of_day_at_the_end_is_the_last_one_or_has_not_come_yet_since_the_
     code, _, said = refeed("backfill", "sales", *words[:2], "--to", f"{coming:%H:%M}")
     assert (code, "For a range that ends now, leave out --to." in said) == (2, True), said
     asked = {"source_topic": "sales", "from": render_moment(begin)}
-    plan = client.post("/backfills:plan", json={**asked, "to": f"{end:%H:%M}"})
+    plan = client.post("/backfills?validate_only=true", json={**asked, "to": f"{end:%H:%M}"})
     assert plan.json()["replays"]["to"] == render_moment(end), plan.text
-    refused = client.post("/backfills:plan", json={**asked, "to": f"{coming:%H:%M}"})
+    refused = client.post("/backfills?validate_only=true", json={**asked, "to": f"{coming:%H:%M}"})
     assert (refused.status_code, "has not come yet" in refused.json()["detail"]) == (422, True), refused.text
 
 

@@ -24,7 +24,6 @@ DOCUMENT = openapi_document()
 QUERY = {"query": "SELECT data FROM backup.messages", "topic": "replay"}
 SCHEDULE = b"kind: Schedule\nname: x\ncron: 15 2 * * *\njob: {kind: merge}\n"
 BODIES = {
-    "planBackfill": QUERY,
     "createBackfill": QUERY,
     "checkQuery": {"query": "SELECT 1"},
     "changeJob": {"description": "x"},
@@ -39,6 +38,8 @@ MERGE = {"source": None, "since": None, "dry_run": False, "sources": ["orders"]}
 # Which of the scopes they need depends on what is there: the change, the template, a dry run.
 # The kind of job that a scope is for, by the beginning of its id: who may plan may steer a merge's dry run.
 PREFIXES = {PLAN: "mg", STREAMS_READ: "up", STREAMS_OPERATE: "ch", SCHEDULES_APPLY: "ch", ROLLOUTS_APPLY: "ro"}
+# Who has one of them alone may only validate: that of a schedule takes the scopes of its job too.
+VALIDATE = {READ, PLAN, STREAMS_READ, SCHEDULES_APPLY, ROLLOUTS_APPLY}
 DEPENDS = {"launchTemplate", "createMerge", "rejectJob"}
 
 
@@ -54,7 +55,7 @@ def api(start_api):
     return start_api(REFEED_RATE_LIMIT_PER_MINUTE="0")
 
 
-def call(client, method, path, operation, prefix):
+def call(client, method, path, operation, prefix, *, only_validates):
     path = path.replace("{job_id}", f"{prefix}_00000000000000000000000000")
     for each in operation.get("parameters", ()):
         if each["in"] == "path":
@@ -67,9 +68,9 @@ def call(client, method, path, operation, prefix):
         if each["in"] == "query" and each["required"]
     }
     body = {}
-    if operation["operationId"] == "applyManifests":
-        # With it, who may read may call it too.
+    if only_validates and any(each["name"] == "validate_only" for each in operation.get("parameters", ())):
         given["validate_only"] = "true"
+    if operation["operationId"] == "applyManifests":
         body = {"content": SCHEDULE, "headers": {"Content-Type": "application/yaml"}}
     elif "requestBody" in operation:
         body = {"json": BODIES.get(operation["operationId"], {})}
@@ -84,12 +85,15 @@ def test_an_operation_refuses_every_other_scope_and_takes_each_of_its_own(api):
         own_scopes = {scope for each in own for scope in each}
         others = set(SCOPES) - {ADMIN} - own_scopes
         with api.client(api.make_key(*others, name="other")) as client:
-            answer = call(client, method, path, operation, "mg" if PLAN in own_scopes else "bf")
-            if answer.status_code != 403 and name not in DEPENDS:
-                wrong.append((name, "others", answer.status_code, answer.text[:200]))
+            for only_validates in (False, True):
+                prefix = "mg" if PLAN in own_scopes else "bf"
+                answer = call(client, method, path, operation, prefix, only_validates=only_validates)
+                if answer.status_code != 403 and name not in DEPENDS:
+                    wrong.append((name, "others", answer.status_code, answer.text[:200]))
         for scopes in own:
             with api.client(api.make_key(*scopes, name="own")) as client:
-                answer = call(client, method, path, operation, PREFIXES.get(scopes[0], "bf"))
+                prefix, only_validates = PREFIXES.get(scopes[0], "bf"), scopes[0] in VALIDATE
+                answer = call(client, method, path, operation, prefix, only_validates=only_validates)
                 if answer.status_code == 403 and name not in DEPENDS:
                     wrong.append((name, scopes, answer.status_code, answer.text[:200]))
     assert wrong == []

@@ -52,7 +52,7 @@ def test_a_backfill_that_needs_an_approval_tells_that_it_waits_and_no_resume_let
     yesterday = (datetime.now(UTC).date() - timedelta(days=1)).isoformat()
     asked = {**BODY, "query": query, "parameters": {"day": {"type": "DATE", "value": yesterday}}}
     with api.client() as client:
-        plan = client.post("/backfills:plan", json=asked).json()
+        plan = client.post("/backfills?validate_only=true", json=asked).json()
         made = client.post("/backfills", json={**asked, "plan_id": plan["plan_id"]}).json()
         refused = client.post(f"/jobs/{made['id']}:resume")
     assert (refused.status_code, refused.json()["code"]) == (409, "approval_required")

@@ -96,8 +96,8 @@ def test_a_plan_is_exact_where_that_is_asked_for(fake, api):
     fake.add(DONE, DONE)
     assert api.plan_backfill({}) == api.plan_backfill({}, exact=True) == {"id": "bf_1"}
     assert [asked[:2] for asked in fake.asked] == [
-        ("POST", "/backfills:plan"),
-        ("POST", "/backfills:plan?exact=true"),
+        ("POST", "/backfills?validate_only=true"),
+        ("POST", "/backfills?validate_only=true&exact=true"),
     ]
 
 

@@ -89,7 +89,7 @@ def make(program: Path, folder: Path) -> Record:
         system.publish(record, "first", orders=REPLAYED_ROWS, members=20, events=20)
         wait_until_all_is_in(system, record)
         # History: a backfill and a merge that ended, and a plan.
-        system.ask("POST", "/backfills:plan", backfill_request("first"))
+        system.ask("POST", "/backfills?validate_only=true", backfill_request("first"))
         small = backfill_request("first", description="an earlier one", max_rows=1000)
         ended = system.ask("POST", "/backfills", small)["id"]
         merged = system.ask("POST", "/merges", {})["id"]
