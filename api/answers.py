@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import Depends, Header, Path, Request, Response
+from fastapi import Depends, Header, Path, Query, Request, Response
 
 from api.auth import StandingCaller, current_principal
 from api.bulkhead import Bulkhead
@@ -142,6 +142,9 @@ IdempotencyKey = Annotated[
         description="A key that the caller chooses. A second call with the same key and body returns the "
         "result of the first call.",
     ),
+]
+ValidateOnly = Annotated[
+    bool, Query(description="Whether to return only what the call would do, and change nothing.")
 ]
 
 

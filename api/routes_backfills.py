@@ -17,6 +17,7 @@ from api.answers import (
     Jobs,
     Service,
     SlowCalls,
+    ValidateOnly,
     point_to,
     problems,
     versioned,
@@ -58,7 +59,10 @@ def get_plan(
     status_code=status.HTTP_202_ACCEPTED,
     response_model=BackfillOut,
     responses={
-        200: {"model": PlanOut, "description": "With `validate_only`: the plan. Nothing is created."},
+        200: {
+            "model": PlanOut,
+            "description": "With `validate_only`: the plan, which the API keeps for some minutes.",
+        },
         202: {"headers": CREATED_HEADERS},
         **problems(
             s409="The plan has expired or is for another request, or the first call with this Idempotency-Key "
@@ -78,13 +82,7 @@ def create_backfill(
     caller: Caller,
     *,
     slow: SlowCalls,
-    validate_only: Annotated[
-        bool,
-        Query(
-            description="Whether to return only the plan and create nothing. The API keeps the plan for some "
-            "minutes."
-        ),
-    ] = False,
+    validate_only: ValidateOnly = False,
     exact: Annotated[
         bool,
         Query(

@@ -30,7 +30,8 @@ class _FormerPlace(StringConvertor):
     # Of backfills what stays is the job itself, and its parts beside log and history.
     regex = (
         "(?:merges|compactions|updates|rollouts|approvals)/.+|backfills/[^/:]+(?::[a-z]+|/logs|/events)"
-        f"|streams/[^/]+/(?:updates|rollbacks|events)|templates/.+|backfills:plan|{_LETTERS}"
+        f"|streams/[^/]+/(?:updates|rollbacks|events)|templates/.+|backfills:plan|streams/[^/]+:check"
+        f"|{_LETTERS}"
     )
 
 
@@ -54,8 +55,9 @@ def find_former_place(request: Request, caller: Caller) -> RedirectResponse:  # 
         path, query = f"/dead-letters{quote(part.removesuffix('/reasons'))}", "&".join(filter(None, given))
     elif collection == "templates":
         path = f"/manifests/{quote(rest, safe='/:')}".rstrip("/")
-    elif collection == "backfills:plan":
-        path, query = "/backfills", f"validate_only=true&{query}"
+    elif collection == "backfills:plan" or (collection == "streams" and rest.endswith(":check")):
+        path = f"/streams/{quote(rest.removesuffix(':check'), safe='')}:update" if rest else "/backfills"
+        query = f"validate_only=true&{query}"
     elif not rest:
         query = f"{_LISTS[collection]}&{query}"
         query = re.sub(rf"(?<=\bstate=)({'|'.join(_STATES)})\b", lambda found: _STATES[found[0]], query)

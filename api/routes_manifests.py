@@ -9,6 +9,7 @@ from api.answers import (
     Caller,
     ExpectedManifestVersions,
     IdempotencyKey,
+    ValidateOnly,
     problems,
     service_of,
     versioned,
@@ -106,9 +107,7 @@ def apply_manifests(
     caller: Caller,
     versions: ExpectedManifestVersions,
     *,
-    validate_only: Annotated[
-        bool, Query(description="Whether to return only the plan and change nothing.")
-    ] = False,
+    validate_only: ValidateOnly = False,
     prune: Annotated[
         bool,
         Query(

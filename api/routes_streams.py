@@ -9,7 +9,6 @@ from api.answers import (
     CREATED_HEADERS,
     NO_SUCH_STREAM,
     Caller,
-    Checks,
     ExpectedStreamVersions,
     HeldStreams,
     IdempotencyKey,
@@ -24,8 +23,6 @@ from api.answers import (
 from api.schemas_changes import WAITS, wait_for_approval
 from api.schemas_streams import (
     StreamChange,
-    StreamCheck,
-    StreamCheckOut,
     StreamDrain,
     StreamHistories,
     StreamOut,
@@ -159,29 +156,6 @@ def cancel_stream(
     if waits := held.hold("cancel", name, {}, principal=caller, versions=versions):
         return wait_for_approval(waits)
     return _shown(streams.cancel(name, principal=caller, versions=versions), inventory, response)
-
-
-@router.post(
-    "/streams/{name}:check",
-    operation_id="checkStream",
-    response_model=StreamCheckOut,
-    responses=problems(
-        s404="The stream or the release does not exist.",
-        s409="The stream's state is not in the API's home.",
-        s422=_INVALID,
-        s502="The wanted release can't read the registry, or finds faults in it.",
-    ),
-)
-def check_stream(name: StreamName, body: StreamCheck, checks: Checks, caller: Caller, slow: SlowCalls) -> Any:
-    """Check whether a stream can be updated, and change nothing.
-
-    The answer lists all reasons against the update.
-    """
-    with slow:
-        found = checks.check(
-            name, principal=caller, release=body.release, options=body.options, mapping=body.mapping
-        )
-    return found.to_json()
 
 
 @router.get(

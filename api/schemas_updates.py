@@ -3,10 +3,11 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasPath, BaseModel, ConfigDict, Field
+from pydantic import AliasPath, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from api.schemas import CodedMessage
-from api.schemas_streams import StreamCheck
+from api.schemas_streams import options_schema
+from model.stream_options import OPTIONS
 from model.stream_update import (
     MAX_SHADOW_HOURS,
     MAX_VALIDATE_SECONDS,
@@ -17,6 +18,7 @@ from model.stream_update import (
     WhenInconclusive,
 )
 from model.watch_bounds import WatchBounds
+from rollout.check import Remedy
 
 
 class UpdateShadow(BaseModel):
@@ -40,9 +42,25 @@ class UpdateShadow(BaseModel):
     )
 
 
-class UpdateCreate(StreamCheck):
-    """An update of a stream."""
+class UpdateCreate(BaseModel):
+    """An update of a stream: another release, other options, or other names of sources."""
 
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    release: Annotated[str | None, Field(min_length=1, max_length=64)] = Field(
+        default=None, description="The wanted release. Null means the installed version.", examples=["0.2.0"]
+    )
+    options: Annotated[dict[str, Any], WithJsonSchema(options_schema(*OPTIONS.values()))] = Field(
+        default_factory=dict,
+        description="The options to change. For a null option, the stream uses the deployment's default again.",
+        examples=[{"slots": 8}],
+    )
+    mapping: dict[str, str | None] = Field(
+        default_factory=dict,
+        description="The renamed sources. Each key is a source's old name, and its value is the new name. A "
+        "null value means that the stream no longer reads the source.",
+        examples=[{"orders": "sales"}],
+    )
     validate_seconds: Annotated[
         float,
         Field(
@@ -74,6 +92,28 @@ class UpdateCreate(StreamCheck):
         default=None,
         description="The shadow comparison of a pipeline's two releases. Null means no comparison.",
     )
+
+
+class CheckReasonOut(BaseModel):
+    """A reason against the update, and what to do about it."""
+
+    code: str
+    about: str = Field(description="The part of the stream that the reason is about, such as sources.orders.")
+    message: str
+    remedy: Remedy = Field(description="What a person can do.")
+    advice: str = Field(description="What to do, in a sentence.")
+
+
+class StreamCheckOut(BaseModel):
+    """Whether a stream can be updated, and whether the update could be rolled back."""
+
+    passes: bool = Field(description="Whether the stream can be updated.")
+    reasons: list[CheckReasonOut] = Field(description="The reasons against the update.")
+    changes: list[str] = Field(description="Changes that are allowed.")
+    has_way_back: bool = Field(
+        description="Whether the old release could still run the stream after the new release has written data."
+    )
+    no_way_back: list[str] = Field(description="The reasons why a rollback would be impossible.")
 
 
 class UpdateFaultOut(CodedMessage):

@@ -38,12 +38,13 @@ _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
     (MESSAGES,): "listMessages downloadMessage",
     (READ, STREAMS_READ): "listEvents listStreams listStreamHistories listReleases",
     _SEE_JOBS: "listJobs getJob watchJob",
-    (STREAMS_READ,): "getStream readStreamLog checkStream listSnapshots getSnapshot",
+    (STREAMS_READ,): "getStream readStreamLog listSnapshots getSnapshot",
     (STREAMS_OPERATE,): (
         "attachTopic detachTopic launchStream changeStream drainStream cancelStream createSnapshot deleteSnapshot "
-        "rollBackStream updateStream rejectJob"
+        "rollBackStream rejectJob"
     ),
     (PLAN, STREAMS_OPERATE, RUN): "launchTemplate",
+    (STREAMS_READ, STREAMS_OPERATE): "updateStream",
     _SEE_MANIFESTS: "listManifests getManifest",
     (READ, *_APPLY): "applyManifests",
     _APPLY: "removeManifest",
@@ -100,6 +101,7 @@ _WHEN: Final[Mapping[str, str]] = {
     "removeManifest": (
         "The caller needs `schedules.apply` for a schedule or a template, or `rollouts.apply` for a rollout."
     ),
+    "updateStream": "An update needs `streams.operate`. With `validate_only`, the caller needs `streams.read`.",
     "runSchedule": "The caller also needs the scopes that the schedule's job needs.",
     "openSession": "The caller must send a key.",
 }

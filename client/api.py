@@ -165,7 +165,7 @@ class RefeedApi(ApiConnection):
 
     def check_stream(self, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Return every reason against an update of a stream, and whether there is a way back."""
-        return self.call("POST", path_of("streams", name, ":check"), json=wanted)
+        return self.call("POST", path_of("streams", name, ":update"), json=wanted, params={"validate_only": True})
 
     def read_stream_log(self, name: str, *, tail_lines: int) -> str:
         """Return the end of a stream's log, or which machine has it."""

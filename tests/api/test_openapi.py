@@ -78,7 +78,7 @@ def test_a_version_s_etag_is_documented_where_the_resource_has_one_alone():
 
 
 # Actions about a version of nothing: they create, only look, or decide about what was asked for by its id.
-NO_CHANGES = {"createSnapshot", "launchTemplate", "checkStream", "attachTopic", "detachTopic"}
+NO_CHANGES = {"createSnapshot", "launchTemplate", "attachTopic", "detachTopic"}
 NO_CHANGES |= {"approveApproval", "rejectApproval", "deleteSnapshot"}
 # They answer 201 or 202 for a place of their own, or for what is asked of something that is there.
 NO_CREATES = {"openSession", "startSignIn", "completeSignIn", "drainStream", "cancelStream", "deleteSnapshot"}

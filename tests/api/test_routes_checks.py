@@ -31,6 +31,9 @@ def print(text):
 """
 
 
+CHECK = "/streams/backup:update?validate_only=true"
+
+
 @pytest.fixture(scope="module")
 def served(start_api, tmp_path_factory):
     api = start_api()
@@ -49,7 +52,7 @@ def api(served):
 
 def check(api, **wanted):
     with api.client() as client:
-        answer = client.post("/streams/backup:check", json=wanted)
+        answer = client.post(CHECK, json=wanted)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -104,7 +107,7 @@ def test_a_machine_that_shares_the_home_checks_what_another_one_runs(api, client
     # Its state is where nobody here sees it.
     run(api, "another-machine", tmp_path / "far")
     (api.home / "streams" / "backup" / "instances" / "in_1").rename(tmp_path / "gone")
-    answer = client.post("/streams/backup:check", json={})
+    answer = client.post(CHECK, json={})
     assert (answer.status_code, answer.json()["code"]) == (409, "stream_elsewhere")
     assert f"{tmp_path / 'far' / 'streams' / 'backup'} on another-machine" in answer.json()["detail"]
 
@@ -115,11 +118,11 @@ def test_what_is_asked_wrongly_is_refused(client):
         ("backup", {"release": "0.2.1"}, 404, "release_not_found"),
         ("backup", {"options": {"slot": 1, "batch_bytes": 1}}, 422, "request_invalid"),
         ("backup", {"mapping": ["orders"]}, 422, "request_invalid"),
-        ("backup", {"validate_seconds": 3}, 422, "request_invalid"),
+        ("backup", {"validate_second": 3}, 422, "request_invalid"),
     ):
-        answer = client.post(f"/streams/{path}:check", json=body)
+        answer = client.post(f"/streams/{path}:update?validate_only=true", json=body)
         assert (answer.status_code, answer.json()["code"]) == (status, code), body
-    answer = client.post("/streams/backup:check", json={"options": {"slot": 1, "batch_bytes": 1}})
+    answer = client.post(CHECK, json={"options": {"slot": 1, "batch_bytes": 1}})
     assert {each["pointer"] for each in answer.json()["errors"]} == {"/options/slot", "/options/batch_bytes"}
 
 

@@ -116,6 +116,7 @@ def test_a_retry_chooses_messages_of_a_backfill_alone(client, api):
         ("POST", "/rollouts/ro_1:reverse", "/jobs/ro_1:revert"),
         ("POST", "/rollouts/ro_1:cancel", "/jobs/ro_1:cancel"),
         ("POST", "/backfills:plan?exact=true", "/backfills?validate_only=true&exact=true"),
+        ("POST", "/streams/a%20b:check", "/streams/a%20b:update?validate_only=true"),
         ("GET", "/backfills/bf_1/dead-letters?page_size=9", "/dead-letters?job=bf_1&page_size=9"),
         ("GET", "/backfills/bf_1/dead-letters/reasons", "/dead-letters?job=bf_1&group_by=reason"),
         ("GET", "/backfills/bf_1/dead-letters/7/data", "/dead-letters/7/data?job=bf_1"),

@@ -29,7 +29,6 @@ BODIES = {
     "changeJob": {"description": "x"},
     "launchStream": {"name": "x", "kind": "backup"},
     "changeStream": {"options": {"slots": 2}},
-    "checkStream": {"options": {"slots": 2}},
     "updateStream": {"options": {"slots": 2}},
     "rollBackStream": {"snapshot": "ss_01K0ABCDEFGHJKMNPQRSTVWXYZ"},
     "launchTemplate": {"parameters": {}},
@@ -97,6 +96,17 @@ def test_an_operation_refuses_every_other_scope_and_takes_each_of_its_own(api):
                 if answer.status_code == 403 and name not in DEPENDS:
                     wrong.append((name, scopes, answer.status_code, answer.text[:200]))
     assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("path", "plans", "makes"),
+    [("/backfills", PLAN, RUN), ("/streams/x:update", STREAMS_READ, STREAMS_OPERATE)],
+)
+def test_who_may_only_plan_makes_nothing_and_who_may_only_make_plans_nothing(api, path, plans, makes):
+    body = QUERY if makes == RUN else {}
+    for scope, params in ((plans, {}), (makes, {"validate_only": "true"})):
+        with api.client(api.make_key(scope, name="one")) as client:
+            assert client.post(path, json=body, params=params).status_code == 403
 
 
 @pytest.mark.parametrize(

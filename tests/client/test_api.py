@@ -299,7 +299,10 @@ def test_a_name_of_dots_is_a_name_and_no_way_up(fake, api, name):
     api.read_stream(name)
     api.check_stream(name, {})
     written = name.replace(".", "%2E")
-    assert [asked[1] for asked in fake.asked] == [f"/streams/{written}", f"/streams/{written}:check"]
+    assert [asked[1] for asked in fake.asked] == [
+        f"/streams/{written}",
+        f"/streams/{written}:update?validate_only=true",
+    ]
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
