@@ -17,7 +17,6 @@ from api.routes_compactions import router as compactions
 from api.routes_dead_letters import router as dead_letters
 from api.routes_events import router as events
 from api.routes_former import router as former
-from api.routes_history import router as history
 from api.routes_jobs import router as jobs
 from api.routes_manifests import router as manifests
 from api.routes_merges import router as merges
@@ -112,7 +111,6 @@ def _read_problem_page(code: str) -> str:
 # In this order: a path with a verb after the id is looked for before the one without.
 for part in (
     former,
-    history,
     backfills,
     merges,
     compactions,

@@ -27,9 +27,9 @@ _STATES: Final = {"WAITING": "PENDING", "APPROVED": "SUCCEEDED", "REJECTED": "CA
 
 
 class _FormerPlace(StringConvertor):
-    # Of backfills what stays is the job itself, and its parts beside log and history.
+    # Of backfills what stays is the job itself.
     regex = (
-        "(?:merges|compactions|updates|rollouts|approvals)/.+|backfills/[^/:]+(?::[a-z]+|/logs|/events)"
+        "(?:merges|compactions|updates|rollouts|approvals)/.+|backfills/[^/:]+(?::[a-z]+|/(?:logs|events|missing|slices|rates))"
         f"|streams/[^/]+/(?:updates|rollbacks|events)|templates/.+|backfills:plan|streams/[^/]+:check"
         f"|{_LETTERS}"
     )
@@ -68,5 +68,6 @@ def find_former_place(request: Request, caller: Caller) -> RedirectResponse:  # 
     elif rest.endswith("/events"):
         path, query = "/events", f"object={quote(rest.removesuffix('/events'), safe='')}&{query}"
     else:
-        path += "/" + quote(re.sub(":(roll_back|reverse)$", ":revert", rest), safe="/:")
+        rest = re.sub("/(slices|rates)$", "/figures", re.sub(":(roll_back|reverse)$", ":revert", rest))
+        path += f"/{quote(rest, safe='/:')}"
     return RedirectResponse(f"{path}?{query}".rstrip("?&"), 308)

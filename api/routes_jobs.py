@@ -14,14 +14,15 @@ from api.answers import (
     Caller,
     ExpectedVersions,
     Jobs,
+    Service,
     Standing,
     Stopping,
     Streams,
     problems,
     versioned,
 )
-from api.listing import LIST_INVALID, JobListParameters
-from api.schemas_backfills import BackfillChange, BackfillRetry
+from api.listing import LIST_INVALID, JobListParameters, PageSize, page_of
+from api.schemas_backfills import BackfillChange, BackfillFiguresOut, BackfillRetry, MissingPage
 from api.schemas_changes import ChangeReject
 from api.schemas_jobs import JobOut, JobPage, shown
 from api.watching import (
@@ -35,11 +36,14 @@ from api.watching import (
     answer_log,
 )
 from backfill.steer.kind import BACKFILL
+from jobs.listing import DEFAULT_PAGE_SIZE
 from jobs.log import DEFAULT_TAIL_LINES
+from jobs.page_tokens import parse_row_token, render_row_token
 from model.errors import RequestInvalidError
 
 router: Final = APIRouter(tags=["jobs"])
 _UNKNOWN: Final = "There is no such job."
+_NO_SUCH_BACKFILL: Final = "There is no such job, or the job is not a backfill."
 _WAREHOUSE_FAILED: Final = "The warehouse returned an error."
 # What each action does, when it conflicts with the job's state, and the meanings of its other statuses.
 _ACTIONS: Final[Mapping[str, tuple[str, str, Mapping[str, str]]]] = {
@@ -157,6 +161,48 @@ async def read_job_logs(
     Updates, rollbacks and changes have no driver. `GET /streams/{name}/logs` shows what they do.
     """
     return await answer_log(jobs.find(job_id), job_id, caller, stopping, tail=tail, follow=follow)
+
+
+@router.get(
+    "/jobs/{job_id}/figures",
+    operation_id="getJobFigures",
+    response_model=BackfillFiguresOut,
+    responses=problems(s404=_NO_SUCH_BACKFILL, s422=INVALID),
+)
+def get_job_figures(job_id: JobId, service: Service, caller: Caller) -> Any:
+    """Show how a backfill went over time, and the progress of each slice of its selection."""
+    return {
+        "intervals": service.list_rates(job_id, principal=caller),
+        "slices": service.list_slices(job_id, principal=caller),
+    }
+
+
+@router.get(
+    "/jobs/{job_id}/missing",
+    operation_id="listJobMissing",
+    response_model=MissingPage,
+    responses=problems(
+        s404=_NO_SUCH_BACKFILL,
+        s409="The backfill's target has no known staging table.",
+        s422=INVALID,
+        s502=_WAREHOUSE_FAILED,
+    ),
+)
+def list_job_missing(
+    job_id: JobId,
+    service: Service,
+    caller: Caller,
+    *,
+    page_size: PageSize = DEFAULT_PAGE_SIZE,
+    page_token: Annotated[
+        str | None, Query(max_length=2000, description="The `next_page_token` of the previous page.")
+    ] = None,
+) -> Any:
+    """List selected messages of a backfill that are not in the staging table of the target topic."""
+    after = parse_row_token(page_token)
+    found = service.list_missing(job_id, principal=caller, limit=page_size + 1, after=after)
+    page, token = page_of(found, page_size, lambda last: render_row_token(last.row))
+    return {"messages": page, "next_page_token": token}
 
 
 def _add_action(verb: str, about: str, conflict: str, meanings: Mapping[str, str]) -> None:

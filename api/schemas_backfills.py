@@ -356,12 +356,6 @@ class StoredPlanOut(PlanOut):
     )
 
 
-class BackfillSlices(BaseModel):
-    """The slices of a backfill. The list is empty until the query has run."""
-
-    slices: list[BackfillSlice]
-
-
 class MissingPage(BaseModel):
     """A page of missing messages, in the order of their rows in the selection."""
 
@@ -369,7 +363,10 @@ class MissingPage(BaseModel):
     next_page_token: str | None
 
 
-class BackfillRates(BaseModel):
-    """The intervals of a backfill, oldest first. There are at most 240 intervals, each one minute or longer."""
+class BackfillFiguresOut(BaseModel):
+    """How a backfill went over time, and the progress of each slice of its selection."""
 
-    intervals: list[BackfillRate]
+    intervals: list[BackfillRate] = Field(
+        description="The intervals of the backfill, oldest first: at most 240, each one minute or longer."
+    )
+    slices: list[BackfillSlice] = Field(description="The slices. The list is empty until the query has run.")

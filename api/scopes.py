@@ -23,8 +23,7 @@ _SEE_MANIFESTS: Final = (READ, STREAMS_READ, *_APPLY)
 # One of an operation's scopes is enough; a tuple within stands for all of its scopes together.
 _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
     (READ,): (
-        "listBackfillSlices listBackfillRates "
-        "listBackfillMissing listBackfills getBackfill readJobLogs listMergeAudits "
+        "getJobFigures listJobMissing listBackfills getBackfill readJobLogs listMergeAudits "
         "listTopics getTopicHistogram listDeadLetters listVolumes getStatus getInbox listSources "
         "getSource listSourceVersions"
     ),

@@ -248,10 +248,9 @@ def missing(
 
     If the pipeline made a dead letter of a message, the list shows the code and the reason.
     """
-    params = {"page_size": str(page_size)} | ({"page_token": page_token} if page_token else {})
     with open_api() as api:
         _, job = KINDS.find(api, backfill_id, "missing")
-        page = api.backfills.read_part(job, "missing", **params)
+        page = api.jobs.read_part(job, "missing", page_size=str(page_size), page_token=page_token)
     columns = {"message_id": "message_id", "topic": "topic", "published": "publish_time"}
     columns |= {"dead letter": "code", "reason": "reason"}
     print_page(

@@ -177,7 +177,7 @@ def figures(
         if kind.name == "stream":
             print_found(api.list_stream_histories(over, object_id), history_lines, as_json=as_json)
         else:
-            print_found(api.backfills.read_part(object_id, "rates"), _rates_lines, as_json=as_json)
+            print_found(api.jobs.read_part(object_id, "figures"), _rates_lines, as_json=as_json)
 
 
 def _rates_lines(found: Mapping[str, Any]) -> list[str]:

@@ -47,6 +47,10 @@ class JobCalls:
         """Do an action by its verb, and return the job; with ``etag`` only if it is still as it was read."""
         return self._api.call("POST", self._job(job_id, f":{verb}"), json=body, etag=etag)
 
+    def read_part(self, job_id: str, part: str, **params: str | None) -> dict[str, Any]:
+        """Return what is kept of a job beside its state, such as its figures."""
+        return self._api.call("GET", self._job(job_id, f"/{part}"), params=params)
+
     def read_log(self, job_id: str, *, tail_lines: int, follow: bool) -> Iterator[str]:
         """Yield the end of a job's log and, to follow it, what is written from now on until it ends."""
         return self._api.stream_log(self._job(job_id, "/logs"), tail_lines=tail_lines, follow=follow)
@@ -83,7 +87,7 @@ class JobCalls:
 
 
 class KindCalls:
-    """What the API does with jobs of the kind that is at ``/COLLECTION`` alone: they are made, and have parts."""
+    """What the API does with jobs of the kind that is at ``/COLLECTION`` alone."""
 
     def __init__(self, collection: str, api: ApiConnection) -> None:
         self._collection = collection
@@ -98,7 +102,3 @@ class KindCalls:
     def read(self, job_id: str) -> dict[str, Any]:
         """Return one job, and none of another kind."""
         return self._api.call("GET", path_of(self._collection, job_id))
-
-    def read_part(self, job_id: str, part: str, **params: str) -> dict[str, Any]:
-        """Return what is kept of a job beside its state, such as its slices."""
-        return self._api.call("GET", path_of(self._collection, job_id, f"/{part}"), params=params)

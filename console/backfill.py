@@ -19,13 +19,14 @@ _STEPS: Final = ("selected", "published", "landed", "merged")
 
 def read_backfill(visit: Visit, job: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of a job's page that a backfill alone has."""
-    name, calls = job["id"], visit.api.backfills
-    rates = visit.read(f"rates {name}", lambda: calls.read_part(name, "rates")["intervals"])
+    name = job["id"]
+    figures = visit.read(f"figures {name}", lambda: visit.api.jobs.read_part(name, "figures"))
+    intervals, slices = ([], []) if figures.problem else (figures.data["intervals"], figures.data["slices"])
     return {
-        "slices": visit.read(f"slices {name}", lambda: draw_slices(calls.read_part(name, "slices")["slices"])),
+        "figures": figures,
+        "slices": draw_slices(slices),
         "reasons": visit.read(f"reasons {name}", lambda: visit.api.count_dead_letters(job=name)["reasons"]),
-        "rates": rates,
-        "rate_chart": None if rates.problem else draw_rates(rates.data),
+        "rates": draw_rates(intervals),
         "verdict": compare_steps(job["verification"]),
         "revert_obstacle": find_revert_obstacle(job),
         "awaits_approval": awaits_approval(job),
@@ -50,17 +51,16 @@ def read_letter_payload(visit: Visit) -> bytes:
 
 def read_missing(visit: Visit) -> dict[str, Any]:
     """Return what the page of a backfill's missing messages shows."""
-    read = partial(visit.api.backfills.read_part, visit.path_params["id"], "missing")
+    read = partial(visit.api.jobs.read_part, visit.path_params["id"], "missing")
     return _read_list(visit, "Missing messages of a backfill", "messages", _MISSING, read)
 
 
 def _read_list(
     visit: Visit, title: str, name: str, size: int, read: Callable[..., dict[str, Any]]
 ) -> dict[str, Any]:
-    job, token = visit.path_params["id"], visit.params.get("page_token")
-    page = {"page_size": str(size)} | ({"page_token": token} if token else {})
+    job, token = visit.path_params["id"], visit.params.get("page_token") or None
     found = visit.read(f"backfill {job}", lambda: visit.api.backfills.read(job))
-    listed = visit.read(f"{name} {job} {token}", lambda: read(**page))
+    listed = visit.read(f"{name} {job} {token}", lambda: read(page_size=str(size), page_token=token))
     state = None if found.problem else found.data["state"]
     return {
         "title": title,

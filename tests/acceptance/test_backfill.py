@@ -143,7 +143,7 @@ def test_a_pause_takes_effect_within_two_seconds_and_a_resume_loses_and_repeats_
         ("key:ann", "PAUSED -> RUNNING"),
         ("refeed", "RUNNING -> SUCCEEDED"),
     ]
-    slices = office.client.get(f"/backfills/{backfill_id}/slices").json()["slices"]
+    slices = office.client.get(f"/jobs/{backfill_id}/figures").json()["slices"]
     assert {part["state"] for part in slices} == {"done"}
     assert sum(part["published"] for part in slices) == ROWS
     verified = office.wait(backfill_id, lambda b: b["verification"]["state"] != "pending", "it is verified")

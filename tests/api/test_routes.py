@@ -314,16 +314,16 @@ def test_what_is_not_there_is_a_problem_on_every_route(client, method, suffix):
         assert ("There is no backfill" in problem["detail"]) == (job_id == NOBODY)
 
 
-@pytest.mark.parametrize("part", ["", "/slices", "/rates", "/missing"])
-def test_a_part_of_what_is_not_there_is_a_problem(client, part):
-    for backfill_id in (NOBODY, "nonsense", "bf_%00"):
-        assert_problem(client.get(f"/backfills/{backfill_id}{part}"), 404, "job_not_found")
-
-
-@pytest.mark.parametrize("path", ["/dead-letters?", "/dead-letters?group_by=reason&", "/dead-letters/1/data?"])
-def test_dead_letters_of_what_is_not_there_are_a_problem(client, path):
-    for backfill_id in (NOBODY, "nonsense", "bf_%00"):
-        assert_problem(client.get(f"{path}job={backfill_id}"), 404, "job_not_found")
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/backfills/{id}", "/jobs/{id}/figures", "/jobs/{id}/missing"),
+        *("/dead-letters?job={id}", "/dead-letters?group_by=reason&job={id}", "/dead-letters/1/data?job={id}"),
+    ],
+)
+def test_a_part_of_what_is_not_there_is_a_problem(client, path):
+    for backfill_id in (NOBODY, "nonsense", "bf_%00", "mg_00000000000000000000000000"):
+        assert_problem(client.get(path.format(id=backfill_id)), 404, "job_not_found")
 
 
 def test_a_body_without_its_content_type_is_told_what_is_missing(client):

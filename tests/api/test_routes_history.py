@@ -16,21 +16,21 @@ __all__ = ["api"]
 
 def test_slices_are_told_one_by_one(client, api):
     made = paused(client)
-    assert client.get(f"/backfills/{made['id']}/slices").json() == {"slices": []}
+    assert client.get(f"/jobs/{made['id']}/figures").json() == {"intervals": [], "slices": []}
     folder = folder_of(api, made["id"])
     selection = [{"data": b"x", "attributes": [], "message_id": f"m{n}"} for n in range(30_000)]
     write_selection([pa.RecordBatch.from_pylist(selection[:15_000])] * 2, folder.selection)
     checkpoints = CheckpointFolder(folder.progress)
     checkpoints.create()
     checkpoints.write(SliceCheckpoint(0, 1, offset=1000, published=1000, bytes=5))
-    slices = client.get(f"/backfills/{made['id']}/slices").json()["slices"]
+    slices = client.get(f"/jobs/{made['id']}/figures").json()["slices"]
     assert [(s["number"], s["state"], s["offset"], s["failed"]) for s in slices][:2] == [
         (0, "begun", 1000, 0),
         (1, "waiting", 0, 0),
     ]
     assert sum(s["rows"] for s in slices) == 30_000
-    assert_problem(client.get(f"/backfills/{made['id']}/missing"), 409, "staging_unknown")
-    wrong = client.get(f"/backfills/{made['id']}/missing", params={"page_token": "x"})
+    assert_problem(client.get(f"/jobs/{made['id']}/missing"), 409, "staging_unknown")
+    wrong = client.get(f"/jobs/{made['id']}/missing", params={"page_token": "x"})
     assert_problem(wrong, 422, "request_invalid")
 
 
@@ -61,7 +61,7 @@ def test_dead_letters_are_shown_whole_and_page_by_page(client, api):
     assert (letter["data"], letter["encoding"], letter["attributes"]) == ("/w==", "base64", {"k": "v"})
     assert [letter["row"] for letter in second["dead_letters"]] == [2]
     assert (first["is_cut"], second["is_cut"]) == (True, False)
-    assert client.get(f"/backfills/{made['id']}/slices").json()["slices"][0]["failed"] == 2
+    assert client.get(f"/jobs/{made['id']}/figures").json()["slices"][0]["failed"] == 2
     example = {"messages": 1, "example_row": 0, "example_message_id": "m0", "example_reason": "no answer"}
     reasons = client.get(by_reason).json()["reasons"]
     first = {name: value for name, value in reasons[0].items() if value is not None}
@@ -70,7 +70,7 @@ def test_dead_letters_are_shown_whole_and_page_by_page(client, api):
     DeadLetterWriter(folder, 2, selection.slices[0]).write_published([0])
     assert [reason["code"] for reason in client.get(by_reason).json()["reasons"]] == ["refused_by_pubsub"]
     assert [one["row"] for one in client.get(path).json()["dead_letters"]] == [2]
-    (part,) = client.get(f"/backfills/{made['id']}/slices").json()["slices"]
+    (part,) = client.get(f"/jobs/{made['id']}/figures").json()["slices"]
     assert (part["published"], part["failed"]) == (2, 1)
 
 

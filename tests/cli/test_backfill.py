@@ -384,7 +384,7 @@ def test_a_change_sends_what_is_to_change_and_nothing_else(refeed, monkeypatch):
     ],
 )
 def test_what_became_of_it_is_listed(refeed, monkeypatch, command, page, shown):
-    monkeypatch.setattr(KindCalls, "read_part", lambda self, id_, what, **params: page)
+    monkeypatch.setattr(JobCalls, "read_part", lambda self, id_, what, **params: page)
     monkeypatch.setattr(RefeedApi, "list_dead_letters", lambda self, **params: page)
     result = refeed(command, "bf_1")
     assert result.out.splitlines()[1] == shown

@@ -15,7 +15,7 @@ from cli.kinds import KINDS
 from cli.main import app
 from cli.schedule import SCHEDULE
 from client.api import RefeedApi
-from client.jobs import JobCalls, KindCalls
+from client.jobs import JobCalls
 from model.errors import RequestRefusedError
 
 NEWEST_BACKFILL = "bf_01M7Z1H20HKNZ6PGKRYCX6J212"
@@ -168,7 +168,7 @@ def test_parts_of_a_backfill_are_asked_for_by_every_name_of_it(refeed, calls, mo
         calls.append(job)
         return {"messages": [], "dead_letters": [], "reasons": [], "next_page_token": None}
 
-    monkeypatch.setattr(KindCalls, "read_part", read)
+    monkeypatch.setattr(JobCalls, "read_part", read)
     for name_of_call in ("count_dead_letters", "list_dead_letters"):
         monkeypatch.setattr(RefeedApi, name_of_call, lambda api, job, **params: read(api, job))
     assert refeed(*words, name).code == 0

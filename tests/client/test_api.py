@@ -85,11 +85,11 @@ def test_each_call_goes_where_the_api_has_it(fake, api, call, method, path):
 def test_a_job_is_made_by_its_kind_which_has_its_parts(fake, api):
     fake.add(DONE, DONE, DONE)
     assert api.backfills.create(REQUEST, idempotency_key="k") == {"id": "bf_1"}
-    api.backfills.read_part("bf_1", "missing", page_size="3")
+    api.jobs.read_part("bf_1", "missing", page_size="3")
     assert api.backfills.read("bf_1") == {"id": "bf_1"}
     (_, made, headers, body), (_, part, _, _), (_, one, _, _) = fake.asked
     assert (made, headers["idempotency-key"], body) == ("/backfills", "k", REQUEST)
-    assert (part, one) == ("/backfills/bf_1/missing?page_size=3", "/backfills/bf_1")
+    assert (part, one) == ("/jobs/bf_1/missing?page_size=3", "/backfills/bf_1")
 
 
 def test_a_plan_is_exact_where_that_is_asked_for(fake, api):

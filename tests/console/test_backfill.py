@@ -23,7 +23,7 @@ def past(yard):
 def test_the_page_shows_rates_slices_and_reasons_as_the_api_has_them(yard, past, browser):
     text = browser.get(f"/console/jobs/{past}").text
     with yard.api.client(yard.key) as client:
-        intervals = client.get(f"/backfills/{past}/rates").json()["intervals"]
+        intervals = client.get(f"/jobs/{past}/figures").json()["intervals"]
     chart = text.split('class="chart rates"')[1].split("</svg>")[0]
     assert chart.count("<rect") == len(intervals) == 9
     assert len(re.findall(r"M[\d.]+ [\d.]+H", chart.split('class="limit"')[1])) == 8
