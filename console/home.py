@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
-from console.jobs import describe_job, sum_up
+from console.jobs import sum_up
 from console.view import parse_time, render_utc
 from console.visit import PagePart, Visit
 from model.job import is_job_id
@@ -18,7 +18,6 @@ _CHANGES_SECONDS: Final = 10.0
 _MOST_TOPICS: Final = 20
 _FEW_CHANGES: Final = 15
 _MANY_CHANGES: Final = 500
-_NAMED_JOBS: Final = 200
 # Things that have a page here; a manifest and a key have none.
 _COLLECTIONS: Final = {
     **dict.fromkeys(("backfill", "merge", "compaction", "restore", "update", "change"), "jobs"),
@@ -41,6 +40,7 @@ def read_home(visit: Visit) -> dict[str, Any]:
         lambda: visit.api.read_volumes(step="hour", start=start),
         for_seconds=_VOLUMES_SECONDS,
     )
+    running = _list_running(status)
     has_all = visit.params.get("changes") == "all"
     size = _MANY_CHANGES if has_all else _FEW_CHANGES
     changes = visit.read(
@@ -51,8 +51,8 @@ def read_home(visit: Visit) -> dict[str, Any]:
         "status": status,
         "volumes": volumes,
         "topics": _draw_topics(volumes),
-        "jobs": _list_running(status),
-        "titles": _read_titles(visit),
+        "jobs": running,
+        "titles": _name_jobs(status, running),
         "changes": changes,
         "path_of": path_of,
         "path_of_problem": path_of_problem,
@@ -60,12 +60,12 @@ def read_home(visit: Visit) -> dict[str, Any]:
     }
 
 
-def _read_titles(visit: Visit) -> dict[str, str]:
-    """Return by id what the newest jobs are for; an older one keeps its id as its name."""
-    found = visit.read(
-        "newest jobs", lambda: visit.api.jobs.list(page_size=_NAMED_JOBS), for_seconds=_CHANGES_SECONDS
-    )
-    return {} if found.problem else {job["id"]: describe_job(job) for job in found.data["jobs"]}
+def _name_jobs(status: PagePart, running: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return by id what jobs do that run or wait for a person; another one has its id as its name."""
+    items = [] if status.problem else [item for item in status.data["inbox"] if is_job_id(item["id"])]
+    to = {item["id"]: f" to {item['topic']}" if item["topic"] else "" for item in items}
+    waiting = {item["id"]: item["resource"].capitalize() + to[item["id"]] for item in items}
+    return waiting | {job["id"]: job["title"] for job in running}
 
 
 def _list_running(status: PagePart) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ def test_topics_have_the_volume_that_the_api_counts(yard, browser):
 def test_what_changed_is_listed_with_who_did_it_and_a_way_there(yard, browser):
     text = browser.get("/console?zone=Asia/Tokyo").text
     changes = text.split("<h2>Changed in the last day</h2>")[1]
-    title = yard.api.store.get(yard.failed).request.get("description") or "Backfill to orders"
+    title = f"Backfill to {yard.api.store.get(yard.failed).request['topic']}"
     path = f"/console/jobs/{yard.failed}?zone=Asia%2FTokyo"
     assert f'<a href="{path}" title="{yard.failed}">{escape(title)}</a>' in changes
     assert "by key:ann" in changes
@@ -37,7 +37,7 @@ def test_what_changed_is_listed_with_who_did_it_and_a_way_there(yard, browser):
 def test_what_waits_leads_to_a_page_that_is_there(yard, browser):
     text = browser.get("/console").text
     waiting = text.split("Waits for a person")[1].split("</section>")[0]
-    title = yard.api.store.get(yard.failed).request.get("description") or "Backfill to orders"
+    title = f"Backfill to {yard.api.store.get(yard.failed).request['topic']}"
     assert f'<a href="/console/jobs/{yard.failed}">{escape(title)}</a>' in waiting
     assert f'<span class="over">{yard.failed}</span>' in waiting
     wrong = text.split('id="verdict"')[1].split("</section>")[0]
