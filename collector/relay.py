@@ -195,9 +195,7 @@ class Relay:
             sample = BacklogSample(slowest, None, min(each.sampled_at for each in behind))
         self.status.write(
             totals=totals,
-            shards=len(behind),
             backlog=None if sample is None else asdict(sample),
-            last_batch_at=time.time(),
         )
 
     def finish(self) -> None:

@@ -11,7 +11,7 @@ from jobs.store.figures import job_subject, stream_subject
 _MINUTE: Final = 60.0
 # After the minute began, so that a clock that is set back a little does not come to the minute before.
 _DELAY: Final = 1.0
-_JOB_FIGURES: Final = ("selected", "published", "failed", "event_time")
+_JOB_FIGURES: Final = ("published", "failed", "event_time")
 
 
 class FigureRecorder:
@@ -50,7 +50,6 @@ def _of_stream(stream: StreamInfo) -> dict[str, Any]:
         "instance_id": stream.instance_id,
         "started_at": stream.started_at,
         "rate_messages_per_second": (stream.rates or {}).get("messages"),
-        "over_seconds": stream.over_seconds,
         "lag_seconds": stream.lag_seconds,
         "backlog_messages": stream.backlog_messages,
         "batch_seconds": stream.batch_seconds,

@@ -38,7 +38,7 @@ class SessionDesk:
         now = datetime.now(UTC)
         token = SESSION_MARK + secrets.token_urlsafe(_SECRET_BYTES)
         ends = now + _LIFE if key.expires_at is None else min(now + _LIFE, key.expires_at)
-        session = KeySession(token_digest(token), key.id, now, ends)
+        session = KeySession(token_digest(token), key.id, ends)
         self._store.put_short_lived(session)
         return session, token
 

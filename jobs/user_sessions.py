@@ -107,7 +107,6 @@ class UserSessionDesk:
         digest = token_digest(token)
         session = UserSession(
             digest=digest,
-            created_at=now,
             expires_at=min(now + _LIFE, ends) if kept.refresh_token is None else now + _LIFE,
             sealed=_seal(token, digest, kept),
             renew_at=_renewal_of(ends, now),

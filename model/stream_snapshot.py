@@ -119,7 +119,6 @@ class RestoreRecord:
 
     id: str
     stream: str
-    generation: int
     snapshot_id: str
     state: RestoreState
     step: RestoreStep

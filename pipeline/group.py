@@ -78,7 +78,6 @@ class Group:
         self._max_bytes = max_bytes
         self._status = status
         self._alerts: dict[str, dict[str, Any]] = {}
-        self._alerts_total = 0
         self._fingerprint = ""
         self._accepted: dict[str, SourcePlan] = {}
         # The sources of every group.
@@ -405,9 +404,8 @@ class Group:
         """Log a fault once, and keep it in the status."""
         known = self._alerts.get(name, {})
         if (known.get("message"), known.get("details", {})) != (exc.message, exc.details):
-            self._alerts[name] = {"about": name, "code": exc.code, "message": exc.message, "since": time.time()}
+            self._alerts[name] = {"about": name, "code": exc.code, "message": exc.message}
             self._alerts[name] |= {"details": exc.details} if exc.details else {}
-            self._alerts_total += 1
             goes_on = isinstance(exc, EvolutionRefusedError) and name in self._accepted
             _log.error(
                 "alert", about=name, code=exc.code, error=exc.message, old_schema_used=goes_on, **exc.details
@@ -422,7 +420,6 @@ class Group:
         alerts = list(self._alerts.values())
         self._status.write(
             alerts=alerts,
-            alerts_total=self._alerts_total,
             running=sorted(self._accepted),
             # By them its lag and its backlog are found.
             subscriptions=sorted(plan.source.subscription for plan in self._accepted.values()),

@@ -22,9 +22,8 @@ _REPORT_SECONDS: Final = 3.0
 _LAST_SECONDS: Final = 5.0
 # What others read of a status; the rest, such as the counts of each source, stays in the file.
 _REPORTED: Final = (
-    *("state", "error", "started_at", "totals", "rates", "rates_over_seconds"),
-    *("batch_seconds", "last_batch_at", "alerts", "subscriptions", "backlog"),
-    *("first_commit_at", "control_number", "not_committed"),
+    *("error", "started_at", "totals", "rates", "rates_over_seconds"),
+    *("batch_seconds", "alerts", "subscriptions", "backlog", "not_committed"),
 )
 
 

@@ -343,7 +343,6 @@ class StreamCommitter:
         self.status.write(
             totals=dict(self._totals),
             batch_seconds=self._batch_seconds,
-            last_batch_at=time.time(),
             **self._committed_at,
             **self._work.status(),
         )

@@ -164,7 +164,7 @@ class Planner:
         # Whoever opens the plan sees what it is of; a create quotes it.
         own = {"request": request.to_json(), "materialised": plan_id if figures.is_kept else None}
         kept = {**document, **own}
-        self._store.put_short_lived(StoredPlan(plan_id, fingerprint_of(request), kept, now, expires_at))
+        self._store.put_short_lived(StoredPlan(plan_id, fingerprint_of(request), kept, expires_at))
         if reader is None:
             return document
         return {**document, **self._compare(request, valid, figures, document, reader)}

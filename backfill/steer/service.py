@@ -434,7 +434,6 @@ class BackfillService(BackfillReader):
             idempotency=idempotency,
             state=JobState.PAUSED if request.start_paused else JobState.PENDING,
             options=_options(request),
-            plan_id=request.plan_id,
             approval=approval_of(rows, self._settings.approval_rows),
             guard=overlap_guard(request, _times(valid), sources, self._folder_of),
         )

@@ -76,7 +76,6 @@ class Jobs:
         idempotency: Idempotency | None = None,
         state: JobState = JobState.PENDING,
         options: Mapping[str, Any] | None = None,
-        plan_id: str | None = None,
         approval: dict[str, Any] | None = None,
         guard: Callable[[Sequence[Job]], None] | None = None,
     ) -> Job:
@@ -105,7 +104,6 @@ class Jobs:
             "topic": str(request.get("topic") or ""),
             "labels": chosen.get("labels", request.get("labels")) or {},
             "options": chosen,
-            "plan_id": plan_id,
             "approval": approval,
             "awaits_approval": _awaits(approval),
             **key_columns(idempotency, actor),
@@ -377,7 +375,6 @@ def _news_changes(job: Job, state: JobState, now: datetime, *, awaits_person: bo
         "notified_at": None,
         "notify_after": None,
         "notify_attempts": 0,
-        "notify_error": None,
     }
     return {"news_at": now if is_news else None, **untold}
 

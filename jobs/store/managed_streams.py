@@ -124,7 +124,7 @@ class ManagedStreams:
             what = "launched" if snapshot_id is None else f"launched from {snapshot_id}"
             append_line(connection, record, now, HistoryEventType.LAUNCHED, actor=actor, what=what, why=why)
             if snapshot_id is not None:
-                insert_restore(connection, name, generation, snapshot_id, actor=actor, now=now)
+                insert_restore(connection, name, snapshot_id, actor=actor, now=now)
             return record
 
     def get_stream(self, name: str) -> StreamRecord:

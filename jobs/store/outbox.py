@@ -73,7 +73,7 @@ class WebhookOutbox:
             if JOB_RECORDS.get(connection, job_id, for_update=True).news_at != news_at:
                 return
             attempts = connection.scalar(sa.select(JOBS.c.notify_attempts).where(JOBS.c.id == job_id)) or 0
-            changes: dict[str, Any] = {"notify_attempts": attempts + 1, "notify_error": error}
+            changes: dict[str, Any] = {"notify_attempts": attempts + 1}
             if error is None:
                 changes |= {"notified_at": at, "notify_after": None}
             else:

@@ -46,7 +46,6 @@ class Job:
     restarts: int = 0
     findings: dict[str, Any] | None = None
     approval: dict[str, Any] | None = None
-    plan_id: str | None = None
     news_at: datetime | None = None
     notified_at: datetime | None = None
     lease_owner: str | None = None
@@ -129,7 +128,6 @@ class StoredPlan:
     id: str
     fingerprint: str
     document: dict[str, Any]
-    created_at: datetime
     expires_at: datetime
 
 
@@ -158,7 +156,6 @@ class KeySession:
 
     digest: str
     key_id: str
-    created_at: datetime
     expires_at: datetime
 
 
@@ -171,7 +168,6 @@ class UserSession:
     """
 
     digest: str
-    created_at: datetime
     expires_at: datetime
     sealed: str
     renew_at: datetime

@@ -289,7 +289,6 @@ class StreamSnapshots:
             made = insert_restore(
                 connection,
                 stream,
-                record.generation,
                 snapshot_id,
                 actor=actor,
                 now=now,
@@ -364,7 +363,6 @@ def check_snapshot(connection: Connection, snapshot_id: str, kind: str) -> None:
 def insert_restore(
     connection: Connection,
     stream: str,
-    generation: int,
     snapshot_id: str,
     *,
     actor: str,
@@ -375,7 +373,6 @@ def insert_restore(
     """Have an agent put the stream to the snapshot before it starts the stream."""
     request = {
         "stream": stream,
-        "generation": generation,
         "snapshot_id": snapshot_id,
         "discard_staged": discard_staged,
     }
@@ -406,7 +403,6 @@ def restore_of(job: Job) -> RestoreRecord:
     return RestoreRecord(
         job.id,
         request["stream"],
-        request["generation"],
         request["snapshot_id"],
         _RESTORE_STATES.get(job.state, RestoreState.RUNNING),
         RestoreStep(memory.get("done", RestoreStep.WAITING)),

@@ -23,7 +23,7 @@ from model.stream_record import StreamRecord
 from model.stream_snapshot import SnapshotRecord
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0036"
+SCHEMA_REVISION: Final = "0037"
 
 METADATA: Final = sa.MetaData()
 
@@ -112,7 +112,6 @@ JOBS: Final = _table(
     # About the telling of its news.
     sa.Column("notify_after", Moment),
     sa.Column("notify_attempts", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("notify_error", TEXT),
     sa.Index("jobs_by_state", "state", "kind"),
     sa.Index("jobs_by_end", "kind", "finished_at"),
     sa.Index("jobs_by_news", "kind", "news_at"),

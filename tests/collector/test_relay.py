@@ -62,7 +62,7 @@ def test_a_lag_is_as_old_as_the_oldest_look_in_it(relay, tmp_path):
     relay.note_behind("read", 7_000)
     relay.write_status()
     status = json.loads((tmp_path / "status.json").read_text())
-    assert (status["shards"], status["backlog"]["oldest_unacked_seconds"]) == (2, 7)
+    assert status["backlog"]["oldest_unacked_seconds"] == 7
     assert status["backlog"]["sampled_at"] <= looked_at
 
 

@@ -259,7 +259,7 @@ def test_a_brushed_range_becomes_a_plan_and_a_plan_a_backfill(yard, signed_in):
     made = signed_in.post(path, data={**fields, "do": "perform", "plan_id": plan})
     assert re.fullmatch(r"/console/jobs/bf_[0-9A-Z]{26}", made.headers["location"]), made.text[-3000:]
     job = yard.api.store.get(made.headers["location"].rpartition("/")[2])
-    assert (job.request["topic"], job.plan_id) == ("replay", plan)
+    assert (job.request["topic"], job.request["plan_id"]) == ("replay", plan)
 
 
 def test_a_plan_has_an_address_and_shows_what_it_is_of(yard, signed_in):

@@ -152,10 +152,10 @@ def test_a_refusal_says_what_stands_in_the_way(store):
 
 def test_what_is_short_lived_is_kept_until_it_is_purged(store):
     document = {"rows": 5, "samples": ["\u0000"]}
-    plan = StoredPlan("pl_1", "digest", document, NOW, NOW + timedelta(minutes=15))
+    plan = StoredPlan("pl_1", "digest", document, NOW + timedelta(minutes=15))
     store.put_short_lived(plan)
     store.put_short_lived(replace(plan, id="pl_2", expires_at=NOW - timedelta(seconds=1)))
-    store.put_short_lived(KeySession("pl_1", "key", NOW, NOW + timedelta(hours=1)))
+    store.put_short_lived(KeySession("pl_1", "key", NOW + timedelta(hours=1)))
     assert store.purge_short_lived(NOW) == 1
     assert [store.find_short_lived(StoredPlan, key) for key in ("pl_1", "pl_2")] == [plan, None]
     assert store.delete_short_lived(KeySession, "pl_1")

@@ -89,7 +89,7 @@ CALLS: dict[str, dict[str, Draw]] = {
     "insert": {
         "NEW": number, "kind": kind, "actor": person, "request": any_of(*REQUESTS), "options": first_options,
         "state": any_of(*[JobState.PENDING] * 5, JobState.PAUSED, JobState.RUNNING),
-        "approval": approval, "plan_id": any_of(None, "pl_1"), "KEY": key, "GUARD": limit,
+        "approval": approval, "KEY": key, "GUARD": limit,
     },
     "begin_create": {
         "kind": kind, "actor": person, "KEY": any_of("k", "l"), "ATTEMPT": number, "seconds": seconds,

@@ -165,7 +165,6 @@ class JobsModel:
         idempotency=None,
         state=JobState.PENDING,
         options=None,
-        plan_id=None,
         approval=None,
         guard=None,
     ) -> Job:
@@ -180,7 +179,7 @@ class JobsModel:
             self.creates.pop(key, None)
         job = Job(
             job_id, kind, state, request, actor, self.now, None, None, {}, None, 0, None, 1,
-            options=dict(options or {}), approval=approval, plan_id=plan_id,
+            options=dict(options or {}), approval=approval,
             news_at=self.now if _awaits(approval) else None,
         )  # fmt: skip
         kept = KeptJob(job, key, None if idempotency is None else idempotency.fingerprint)

@@ -262,9 +262,9 @@ class Service:
         desk.authenticate(token)
         ends = now + timedelta(hours=12)
         digest = f"digest-{self._days}"
-        store.put_short_lived(UserSession(digest, now, ends, "sealed", ends, ends, 1))
+        store.put_short_lived(UserSession(digest, ends, "sealed", ends, ends, 1))
         assert store.use_sign_in(digest, expires_at=now + timedelta(minutes=10))
-        store.put_short_lived(StoredPlan(f"plan-{self._days}", "same", {}, now, now + timedelta(minutes=15)))
+        store.put_short_lived(StoredPlan(f"plan-{self._days}", "same", {}, now + timedelta(minutes=15)))
         body = {"day": self._days}
         store.create_change(ChangeRequest("manifest", "x", "remove", body, "x", 1, READ, requester=ANN))
         store.create_update("stream-0", UpdateRequest("2.0", {}, {}), actor="ann")

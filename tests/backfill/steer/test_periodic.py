@@ -90,8 +90,8 @@ def test_old_folders_and_plans_go(store, launcher, tmp_path):
     JobFolder(tmp_path / "backfills" / job_id).write_specification({})
     (tmp_path / "backfills" / ".removed-bf_old").mkdir()
     now = datetime.now(UTC)
-    store.put_short_lived(StoredPlan("pl_old", "digest", {}, now, now - timedelta(days=2)))
-    store.put_short_lived(StoredPlan("pl_new", "digest", {}, now, now))
+    store.put_short_lived(StoredPlan("pl_old", "digest", {}, now - timedelta(days=2)))
+    store.put_short_lived(StoredPlan("pl_new", "digest", {}, now))
     folders = BACKFILL.open_folders(tmp_path)
     made = JobSupervisor(BACKFILL, store, launcher, folders, max_running=1, tasks=backfill_tasks(store))
 
