@@ -1,7 +1,7 @@
 """What every route of a resource shares: the service, ids and etags of requests, documented answers."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Depends, Header, Path, Query, Request, Response
@@ -165,6 +165,11 @@ def problems(**meanings: str) -> dict[int | str, dict[str, Any]]:
 def versioned(**meanings: str) -> dict[int | str, dict[str, Any]]:
     """Return OpenAPI's responses of a route that answers a resource with its version, or a problem."""
     return {200: {"headers": _ETAG_HEADER}, **problems(**meanings)}
+
+
+def created(status: int, headers: Mapping[str, Any] = CREATED_HEADERS, **meanings: str) -> dict[str, Any]:
+    """Return the status and OpenAPI's responses of a route that answers a new resource, or a problem."""
+    return {"status_code": status, "responses": {status: {"headers": headers}, **problems(**meanings)}}
 
 
 def point_to(location: str, response: Response) -> None:

@@ -18,6 +18,7 @@ from api.deadline import AnswerLimit
 from api.errors import install_problem_handlers
 from api.metrics import AnswerCounter, Metrics
 from api.openapi import install_openapi
+from api.operations import name_operation
 from api.readiness import Readiness
 from api.routes import router
 from api.routes_audit import router as audit
@@ -77,6 +78,7 @@ def make_app(settings: Settings, open_services: OpenServices) -> FastAPI:
         redoc_url=None,
         # A redirect would be a second way to a route, and an answer that no client expects.
         redirect_slashes=False,
+        generate_unique_id_function=name_operation,
     )
     state = put_state(app, AppState(Metrics(lambda: state.open.services.store, measure_streams)))
     # Middleware runs in reverse order of registration.

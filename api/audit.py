@@ -12,6 +12,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.auth import address_of
+from api.operations import find_operation
 from jobs.loop import BackgroundLoop
 from jobs.store import JobStore
 from model.errors import RefeedError
@@ -139,14 +140,12 @@ def _is_kept(method: str, status: int) -> bool:
 def _line_of(scope: Scope, status: int, location: str | None) -> AuditLine:
     state = scope.get("state", {})
     principal = state.get("principal")
-    route = scope.get("route")
-    known = getattr(route, "operation_id", None)
     problem = state.get("problem")
     outcome = "refused" if status in _REFUSALS else "failed" if status >= _ERROR else "done"
     why = ": ".join(filter(None, (problem, state.get("why") or state.get("read"))))
     return AuditLine(
         actor=f"unknown at {address_of(scope)}" if principal is None else principal.name,
-        action=known or scope["method"][:_METHOD_CHARS],
+        action=find_operation(scope) or scope["method"][:_METHOD_CHARS],
         # One line for each address would let a caller write without end.
         target="" if status == _TOO_MANY else _printable(location or scope["path"])[:_CHARS],
         outcome=outcome,

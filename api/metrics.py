@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.operations import find_operation
 from api.stream_figures import ScrapedCollector, StreamFigures
 from backfill.steer.kind import BACKFILL
 from inventory.streams import StreamInfo
@@ -62,8 +63,7 @@ class AnswerCounter:
         async def send_counted(message: Message) -> None:
             if message["type"] == "http.response.start":
                 # A path that is no route has no name: callers must not make up figures without end.
-                operation = getattr(scope.get("route"), "operation_id", None)
-                self._metrics.count(operation or "none", message["status"])
+                self._metrics.count(find_operation(scope) or "none", message["status"])
             await send(message)
 
         await self._app(scope, receive, send_counted if scope["type"] == "http" else send)

@@ -41,14 +41,14 @@ _HERE: Final = Path(__file__).parent
 _FOLDERS: Final = (_HERE / "problems", _HERE.parent / "docs" / "problems")
 
 
-@router.get("/", operation_id="getRoot", tags=["service"])
+@router.get("/", tags=["service"])
 async def get_root(request: Request) -> Root:
     """Show the service's name, version and main paths."""
     return Root(version=request.app.version)
 
 
 # Without a thread, so that a service whose threads are all busy is not taken for dead and restarted.
-@router.get("/healthz", operation_id="getHealth", tags=["service"])
+@router.get("/healthz", tags=["service"])
 async def get_health() -> Health:
     """Return `ok` while the process runs."""
     return Health(status="ok")
@@ -56,7 +56,6 @@ async def get_health() -> Health:
 
 @router.get(
     "/readyz",
-    operation_id="getReadiness",
     tags=["service"],
     responses={503: {"model": Health, "description": "The service is not ready. `problems` lists the reasons."}},
 )
@@ -73,7 +72,6 @@ async def get_readiness(request: Request, response: Response) -> Health:
 
 @router.get(
     "/metrics",
-    operation_id="getMetrics",
     tags=["service"],
     response_class=PlainTextResponse,
     responses={

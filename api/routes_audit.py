@@ -40,7 +40,7 @@ class AuditPage(BaseModel):
     next_page_token: str | None
 
 
-@router.get("/audit", operation_id="listAudit", response_model=AuditPage)
+@router.get("/audit", response_model=AuditPage)
 def list_audit(
     request: Request,
     caller: Caller,

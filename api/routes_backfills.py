@@ -40,7 +40,6 @@ _FULL: Final = "The disk is full."
 
 @router.get(
     "/plans/{plan_id}",
-    operation_id="getPlan",
     response_model=StoredPlanOut,
     responses=problems(s409="The plan has expired or does not exist.", s422=INVALID),
 )
@@ -55,7 +54,6 @@ def get_plan(
 
 @router.post(
     "/backfills",
-    operation_id="createBackfill",
     status_code=status.HTTP_202_ACCEPTED,
     response_model=BackfillOut,
     responses={
@@ -124,7 +122,6 @@ def _render_read(plan: Mapping[str, Any]) -> str:
 
 @router.get(
     "/backfills",
-    operation_id="listBackfills",
     response_model=BackfillPage,
     responses=problems(s422=LIST_INVALID),
 )
@@ -136,7 +133,6 @@ def list_backfills(jobs: Jobs, caller: Caller, parameters: Annotated[KindListPar
 
 @router.get(
     "/backfills/{backfill_id}",
-    operation_id="getBackfill",
     response_model=BackfillOut,
     responses=versioned(s404=NO_SUCH_BACKFILL, s409=UNREADABLE, s422=INVALID),
 )

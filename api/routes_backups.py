@@ -51,7 +51,6 @@ TopicName = Annotated[str, Path(description="The topic's id.", max_length=300, e
 
 @router.post(
     "/topics/{topic}:attach",
-    operation_id="attachTopic",
     response_model=TopicBackupOut,
     responses=problems(
         s404="Pub/Sub has no such topic.",
@@ -68,7 +67,6 @@ def attach_topic(topic: TopicName, backups: Backups, caller: Caller, *, body: To
 
 @router.post(
     "/topics/{topic}:detach",
-    operation_id="detachTopic",
     response_model=TopicBackupOut,
     responses=problems(
         s404="Pub/Sub has no such topic.",

@@ -69,7 +69,6 @@ async def _wait_until_left(receive: Receive, has_left: threading.Event) -> None:
 
 @router.get(
     "/topics",
-    operation_id="listTopics",
     response_model=TopicsOut,
     responses=problems(s422=_QUERY, s502=_FAILED, s507=_FULL),
 )
@@ -81,7 +80,6 @@ def list_topics(inventory: OpenInventory, caller: Caller, slow: SlowCalls) -> An
 
 @router.get(
     "/topics/{topic}/histogram",
-    operation_id="getTopicHistogram",
     response_model=HistogramOut,
     responses=problems(s404=_NO_SUCH_TOPIC, s422=_QUERY, s502=_FAILED, s507=_FULL),
 )
@@ -109,7 +107,6 @@ def get_topic_histogram(
 
 @router.get(
     "/messages",
-    operation_id="listMessages",
     response_model=MessagesOut,
     responses=problems(s404=_NO_SUCH_TOPIC, s422=_QUERY, s502=_FAILED, s507=_FULL),
 )
@@ -189,7 +186,6 @@ def list_messages(
 
 @router.get(
     "/messages/{message_id}/data",
-    operation_id="downloadMessage",
     response_class=Response,
     responses={
         **PAYLOAD_ANSWER,

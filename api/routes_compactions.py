@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Response, status
+from fastapi import APIRouter, Depends, Response
 
-from api.answers import CREATED_HEADERS, Caller, IdempotencyKey, point_to, problems, service_of
+from api.answers import Caller, IdempotencyKey, created, point_to, service_of
 from api.schemas_jobs import CompactionOut, shown
 from backup.compaction.service import CompactionService
 from rollout.manifests.schedule import CompactionWanted
@@ -14,17 +14,13 @@ router: Final = APIRouter(tags=["compactions"])
 
 @router.post(
     "/compactions",
-    operation_id="createCompaction",
-    status_code=status.HTTP_202_ACCEPTED,
     response_model=CompactionOut,
-    responses={
-        202: {"headers": CREATED_HEADERS},
-        **problems(
-            s409="The first call with this Idempotency-Key is still in progress.",
-            s422="The request is not valid, or the warehouse compacts its tables by itself. `errors` lists every "
-            "violation.",
-        ),
-    },
+    **created(
+        202,
+        s409="The first call with this Idempotency-Key is still in progress.",
+        s422="The request is not valid, or the warehouse compacts its tables by itself. `errors` lists every "
+        "violation.",
+    ),
 )
 def create_compaction(
     body: CompactionWanted,

@@ -47,7 +47,6 @@ LettersSince = Annotated[
 
 @router.get(
     "/dead-letters",
-    operation_id="listDeadLetters",
     response_model=DeadLettersOut | DeadLetterReasonsOut,
     responses=problems(s404=NO_SUCH_BACKFILL, s422=_QUERY, s502=_FAILED, s507=_FULL),
 )
@@ -122,7 +121,6 @@ def list_dead_letters(
 
 @router.get(
     "/dead-letters/{dead_letter_id}/data",
-    operation_id="downloadDeadLetter",
     response_class=Response,
     responses={
         **PAYLOAD_ANSWER,

@@ -44,12 +44,7 @@ _NOT_FOUND: Final[Mapping[str | None, type[RefeedError]]] = {
 }
 
 
-@router.get(
-    "/events",
-    operation_id="listEvents",
-    response_model=EventPage,
-    responses=problems(s404=_NO_OBJECT, s422=INVALID),
-)
+@router.get("/events", response_model=EventPage, responses=problems(s404=_NO_OBJECT, s422=INVALID))
 def list_events(
     request: Request,
     caller: Caller,

@@ -104,12 +104,7 @@ JobId = Annotated[
 ]
 
 
-@router.get(
-    "/jobs",
-    operation_id="listJobs",
-    response_model=JobPage,
-    responses=problems(s404=NO_SUCH_STREAM, s422=LIST_INVALID),
-)
+@router.get("/jobs", response_model=JobPage, responses=problems(s404=NO_SUCH_STREAM, s422=LIST_INVALID))
 def list_jobs(
     jobs: Jobs, streams: Streams, caller: Caller, parameters: Annotated[JobListParameters, Query()]
 ) -> Any:
@@ -123,7 +118,6 @@ def list_jobs(
 
 @router.get(
     "/jobs/{job_id}:watch",
-    operation_id="watchJob",
     response_class=StreamingResponse,
     responses={**WATCH_ANSWER, **problems(s404=_UNKNOWN, s409=UNREADABLE, s422=INVALID)},
 )
@@ -143,7 +137,6 @@ async def watch_job(
 
 @router.get(
     "/jobs/{job_id}/logs",
-    operation_id="readJobLogs",
     response_class=StreamingResponse,
     responses={**LOG_ANSWER, **problems(s404=_UNKNOWN, s409="The job has no driver.", s422=INVALID)},
 )
@@ -165,7 +158,6 @@ async def read_job_logs(
 
 @router.get(
     "/jobs/{job_id}/figures",
-    operation_id="getJobFigures",
     response_model=BackfillFiguresOut,
     responses=problems(s404=_NO_SUCH_BACKFILL, s422=INVALID),
 )
@@ -179,7 +171,6 @@ def get_job_figures(job_id: JobId, service: Service, caller: Caller) -> Any:
 
 @router.get(
     "/jobs/{job_id}/missing",
-    operation_id="listJobMissing",
     response_model=MissingPage,
     responses=problems(
         s404=_NO_SUCH_BACKFILL,
@@ -208,7 +199,6 @@ def list_job_missing(
 def _add_action(verb: str, about: str, conflict: str, meanings: Mapping[str, str]) -> None:
     @router.post(
         f"/jobs/{{job_id}}:{verb}",
-        operation_id=f"{verb}Job",
         name=f"{verb}_job",
         response_model=JobOut,
         responses=versioned(
@@ -229,7 +219,6 @@ for _verb, _action in _ACTIONS.items():
 
 @router.post(
     "/jobs/{job_id}:reject",
-    operation_id="rejectJob",
     response_model=JobOut,
     responses=versioned(
         s404=_UNKNOWN,
@@ -255,7 +244,6 @@ def reject_job(
 
 @router.post(
     "/jobs/{job_id}:retry",
-    operation_id="retryJob",
     response_model=JobOut,
     responses=versioned(
         s404=_UNKNOWN,
@@ -290,7 +278,6 @@ def retry_job(
 # After those with a verb or a part after the id: its path would take the verb for a part of the id.
 @router.get(
     "/jobs/{job_id}",
-    operation_id="getJob",
     response_model=JobOut,
     responses=versioned(s404=_UNKNOWN, s409=UNREADABLE, s422=INVALID),
 )
@@ -301,7 +288,6 @@ def get_job(job_id: JobId, response: Response, jobs: Jobs, caller: Caller) -> An
 
 @router.patch(
     "/jobs/{job_id}",
-    operation_id="changeJob",
     response_model=JobOut,
     responses=versioned(
         s404=_UNKNOWN,

@@ -1,5 +1,6 @@
 """Manifests as a resource, planned and applied together, and the schedules that they make."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -65,7 +66,7 @@ OpenManifests = Annotated[ManifestService, Depends(service_of(lambda services: s
 Body = Annotated[bytes, Depends(manifest_body)]
 
 
-@router.get("/manifests", operation_id="listManifests", response_model=ManifestsOut)
+@router.get("/manifests", response_model=ManifestsOut)
 def list_manifests(request: Request, manifests: OpenManifests, caller: Caller) -> Any:
     """List all applied manifests and all uploaded files."""
     uploads = services_of(request).uploads
@@ -80,7 +81,6 @@ def list_manifests(request: Request, manifests: OpenManifests, caller: Caller) -
 
 @router.get(
     "/manifests/{name}",
-    operation_id="getManifest",
     response_model=ManifestDetails,
     responses=versioned(s404=_NO_SUCH, s422="The name is not valid."),
 )
@@ -95,7 +95,6 @@ def get_manifest(name: ManifestName, response: Response, manifests: OpenManifest
 
 @router.post(
     "/manifests:apply",
-    operation_id="applyManifests",
     response_model=ManifestsAppliedOut,
     responses=problems(s404=_NO_PLACE, s409=_TAKEN, s412=_PLAN_CHANGED, s422=_FAULTS),
     openapi_extra=_BODY,
@@ -140,7 +139,6 @@ def apply_manifests(
 
 @router.delete(
     "/manifests/{name}",
-    operation_id="removeManifest",
     response_model=ManifestOut,
     responses=problems(s404=_NO_SUCH, s409=_TAKEN, s412=CHANGED, s422="The name is not valid."),
 )
@@ -155,7 +153,7 @@ def remove_manifest(
     return manifests.remove(name, principal=caller, versions=versions)
 
 
-@router.get("/schedules", operation_id="listSchedules", response_model=SchedulesOut)
+@router.get("/schedules", response_model=SchedulesOut)
 def list_schedules(manifests: OpenManifests, caller: Caller) -> Any:
     """List all schedules, with the times of their next runs and with their last runs."""
     return {"schedules": manifests.list_schedules(principal=caller)}
@@ -163,7 +161,6 @@ def list_schedules(manifests: OpenManifests, caller: Caller) -> Any:
 
 @router.get(
     "/schedules/{name}",
-    operation_id="getSchedule",
     response_model=ScheduleOut,
     responses=versioned(s404=_NO_SCHEDULE, s422="The name is not valid."),
 )
@@ -173,25 +170,7 @@ def get_schedule(name: ManifestName, response: Response, manifests: OpenManifest
 
 
 @router.post(
-    "/schedules/{name}:pause",
-    operation_id="pauseSchedule",
-    response_model=ScheduleOut,
-    responses=versioned(s404=_NO_SCHEDULE, s412=CHANGED, s422="The name is not valid."),
-)
-def pause_schedule(
-    name: ManifestName,
-    response: Response,
-    manifests: OpenManifests,
-    caller: Caller,
-    versions: ExpectedManifestVersions,
-) -> Any:
-    """Pause a schedule. A paused schedule starts no jobs. Running jobs continue."""
-    return _shown(manifests.pause(name, principal=caller, versions=versions), response)
-
-
-@router.post(
     "/schedules/{name}:run",
-    operation_id="runSchedule",
     response_model=ScheduleRunOut,
     responses=problems(s404=_NO_SCHEDULE, s412=CHANGED, s422="The name is not valid."),
 )
@@ -211,21 +190,30 @@ def run_schedule(
     return manifests.run(name, principal=caller, idempotency_key=idempotency_key, versions=versions)
 
 
-@router.post(
-    "/schedules/{name}:resume",
-    operation_id="resumeSchedule",
-    response_model=ScheduleOut,
-    responses=versioned(s404=_NO_SCHEDULE, s412=CHANGED, s422="The name is not valid."),
+def _add_schedule_action(verb: str, about: str, act: Callable[..., Schedule]) -> None:
+    @router.post(
+        f"/schedules/{{name}}:{verb}",
+        name=f"{verb}_schedule",
+        response_model=ScheduleOut,
+        responses=versioned(s404=_NO_SCHEDULE, s412=CHANGED, s422="The name is not valid."),
+        description=about,
+    )
+    def act_on_schedule(
+        name: ManifestName,
+        response: Response,
+        manifests: OpenManifests,
+        caller: Caller,
+        versions: ExpectedManifestVersions,
+    ) -> Any:
+        return _shown(act(manifests, name, principal=caller, versions=versions), response)
+
+
+_add_schedule_action(
+    "pause", "Pause a schedule. A paused schedule starts no jobs. Running jobs continue.", ManifestService.pause
 )
-def resume_schedule(
-    name: ManifestName,
-    response: Response,
-    manifests: OpenManifests,
-    caller: Caller,
-    versions: ExpectedManifestVersions,
-) -> Any:
-    """Resume a schedule. Runs that were due during the pause are skipped."""
-    return _shown(manifests.resume(name, principal=caller, versions=versions), response)
+_add_schedule_action(
+    "resume", "Resume a schedule. Runs that were due during the pause are skipped.", ManifestService.resume
+)
 
 
 def _shown(found: Schedule, response: Response) -> Schedule:

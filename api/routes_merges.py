@@ -3,9 +3,9 @@
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Query, Response, status
+from fastapi import APIRouter, Depends, Query, Response
 
-from api.answers import CREATED_HEADERS, Caller, IdempotencyKey, point_to, problems, service_of
+from api.answers import Caller, IdempotencyKey, created, point_to, problems, service_of
 from api.schemas import Since
 from api.schemas_jobs import shown
 from api.schemas_merges import MergeAudits, MergeOut
@@ -20,17 +20,13 @@ Merges = Annotated[MergeService, Depends(service_of(lambda services: services.me
 
 @router.post(
     "/merges",
-    operation_id="createMerge",
-    status_code=status.HTTP_202_ACCEPTED,
     response_model=MergeOut,
-    responses={
-        202: {"headers": CREATED_HEADERS},
-        **problems(
-            s409="The first call with this Idempotency-Key is still in progress.",
-            s422=_INVALID,
-            s502="The registry can't be read, or has faults.",
-        ),
-    },
+    **created(
+        202,
+        s409="The first call with this Idempotency-Key is still in progress.",
+        s422=_INVALID,
+        s502="The registry can't be read, or has faults.",
+    ),
 )
 def create_merge(
     body: MergeCreate,
@@ -46,12 +42,7 @@ def create_merge(
     return shown(found, response)
 
 
-@router.get(
-    "/merges:audits",
-    operation_id="listMergeAudits",
-    response_model=MergeAudits,
-    responses=problems(s422=_INVALID),
-)
+@router.get("/merges:audits", response_model=MergeAudits, responses=problems(s422=_INVALID))
 def list_merge_audits(
     service: Merges,
     caller: Caller,

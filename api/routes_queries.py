@@ -109,7 +109,6 @@ class QueryVerdict(BaseModel):
 
 @router.post(
     "/queries:check",
-    operation_id="checkQuery",
     response_model=QueryVerdict,
     responses=problems(s422=INVALID, s502="The warehouse returned an error."),
 )

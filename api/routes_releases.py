@@ -70,7 +70,7 @@ class ReleasesOut(BaseModel):
 Releases = Annotated[KnownReleases, Depends(service_of(lambda services: services.releases))]
 
 
-@router.get("/releases", operation_id="listReleases", response_model=ReleasesOut)
+@router.get("/releases", response_model=ReleasesOut)
 def list_releases(caller: Caller, releases: Releases) -> Any:
     """List the running agents and the releases in their homes. `refeed release add` installs a release."""
     caller.require_any(READ, STREAMS_READ)

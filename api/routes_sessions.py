@@ -50,7 +50,6 @@ class EndedSessionOut(SessionOut):
 
 @router.post(
     "/sessions",
-    operation_id="openSession",
     status_code=status.HTTP_201_CREATED,
     response_model=OpenedSessionOut,
     responses=problems(s403="The caller sent no key. A token or a session can't open a new session."),
@@ -66,7 +65,7 @@ def open_session(request: Request, response: Response, caller: Caller) -> Any:
     return {**show_caller(caller, gatekeeper), "expires_at": session.expires_at, "token": token}
 
 
-@router.get("/sessions/current", operation_id="getCurrentSession", response_model=SessionOut)
+@router.get("/sessions/current", response_model=SessionOut)
 def get_current_session(request: Request, caller: Caller) -> Any:
     """Show the name and the scopes of the key, token or session that the caller sends."""
     gatekeeper = services_of(request).gatekeeper
@@ -74,7 +73,7 @@ def get_current_session(request: Request, caller: Caller) -> Any:
     return {**show_caller(caller, gatekeeper), "expires_at": None if session is None else session.expires_at}
 
 
-@router.delete("/sessions/current", operation_id="endCurrentSession", response_model=EndedSessionOut)
+@router.delete("/sessions/current", response_model=EndedSessionOut)
 def end_current_session(request: Request, caller: Caller) -> Any:
     """End the caller's session. The key stays valid."""
     gatekeeper = services_of(request).gatekeeper

@@ -22,7 +22,7 @@ class SignInMethodsOut(BaseModel):
     )
 
 
-@router.get("/sign-ins", operation_id="getSignInMethods", response_model=SignInMethodsOut)
+@router.get("/sign-ins", response_model=SignInMethodsOut)
 def get_sign_in_methods(request: Request) -> Any:
     """Show the identity provider with which people can sign in to the console."""
     return {"issuer": services_of(request).gatekeeper.sign_in_issuer}
@@ -30,7 +30,6 @@ def get_sign_in_methods(request: Request) -> Any:
 
 @router.post(
     "/sign-ins",
-    operation_id="startSignIn",
     status_code=status.HTTP_201_CREATED,
     response_model=StartedSignInOut,
     responses=problems(s403="The service has no identity provider.", s503=_AWAY),
@@ -44,7 +43,6 @@ def start_sign_in(request: Request) -> Any:
 
 @router.post(
     "/sign-ins:complete",
-    operation_id="completeSignIn",
     status_code=status.HTTP_201_CREATED,
     response_model=OpenedSessionOut,
     responses=problems(

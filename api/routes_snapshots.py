@@ -15,6 +15,7 @@ from api.answers import (
     Jobs,
     Snapshots,
     StreamName,
+    created,
     point_to,
     problems,
 )
@@ -38,13 +39,10 @@ SnapshotId = Annotated[str, Path(description="The snapshot's id.", max_length=64
 
 @router.post(
     "/streams/{name}:snapshot",
-    operation_id="createSnapshot",
-    status_code=status.HTTP_201_CREATED,
     response_model=SnapshotOut,
-    responses={
-        201: {"headers": PLACE_HEADERS},
-        **problems(s404=NO_SUCH_STREAM, s409="The stream has ended.", s422="The request is not valid."),
-    },
+    **created(
+        201, PLACE_HEADERS, s404=NO_SUCH_STREAM, s409="The stream has ended.", s422="The request is not valid."
+    ),
 )
 def create_snapshot(
     name: StreamName,
@@ -65,12 +63,7 @@ def create_snapshot(
     return made
 
 
-@router.get(
-    "/snapshots",
-    operation_id="listSnapshots",
-    response_model=SnapshotsOut,
-    responses=problems(s422="A parameter is not valid."),
-)
+@router.get("/snapshots", response_model=SnapshotsOut, responses=problems(s422="A parameter is not valid."))
 def list_snapshots(
     snapshots: Snapshots,
     caller: Caller,
@@ -88,7 +81,6 @@ def list_snapshots(
 
 @router.get(
     "/snapshots/{snapshot_id}",
-    operation_id="getSnapshot",
     response_model=SnapshotOut,
     responses=problems(s404=_UNKNOWN, s422="The id is not valid."),
 )
@@ -99,7 +91,6 @@ def get_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Caller) 
 
 @router.delete(
     "/snapshots/{snapshot_id}",
-    operation_id="deleteSnapshot",
     status_code=status.HTTP_202_ACCEPTED,
     response_model=SnapshotOut,
     responses=problems(
@@ -113,19 +104,16 @@ def delete_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Calle
 
 @router.post(
     "/streams/{name}:rollback",
-    operation_id="rollBackStream",
-    status_code=status.HTTP_202_ACCEPTED,
     response_model=RollbackOut | ChangeOut,
-    responses={
-        202: {"headers": PLACE_HEADERS},
-        **problems(
-            s404="The stream or the snapshot does not exist.",
-            s409="The stream has ended or is already being rolled back, or the snapshot is not COMPLETED. The "
-            "status is also 409 if the snapshot is of another kind of stream.",
-            s412=CHANGED,
-            s422="The request is not valid.",
-        ),
-    },
+    **created(
+        202,
+        PLACE_HEADERS,
+        s404="The stream or the snapshot does not exist.",
+        s409="The stream has ended or is already being rolled back, or the snapshot is not COMPLETED. The "
+        "status is also 409 if the snapshot is of another kind of stream.",
+        s412=CHANGED,
+        s422="The request is not valid.",
+    ),
 )
 def roll_back_stream(
     name: StreamName,

@@ -18,7 +18,7 @@ SourceName = Annotated[str, Path(description="The source's name.", max_length=30
 _Version = Annotated[int | None, Query(ge=1, le=2**31 - 1)]
 
 
-@router.get("/sources", operation_id="listSources", response_model=SourcesOut, responses=problems(s502=_FAILED))
+@router.get("/sources", response_model=SourcesOut, responses=problems(s502=_FAILED))
 def list_sources(sources: Sources, caller: Caller, slow: SlowCalls) -> Any:
     """List sources with their topics, their tables, and counts of their messages and rows."""
     with slow:
@@ -27,7 +27,6 @@ def list_sources(sources: Sources, caller: Caller, slow: SlowCalls) -> Any:
 
 @router.get(
     "/sources/{name}",
-    operation_id="getSource",
     response_model=SourceOut,
     responses=problems(s404=_UNKNOWN, s422="The name is too long.", s502=_FAILED),
 )
@@ -39,7 +38,6 @@ def get_source(name: SourceName, sources: Sources, caller: Caller, slow: SlowCal
 
 @router.get(
     "/sources/{name}/versions",
-    operation_id="listSourceVersions",
     response_model=SourceVersionsOut,
     responses=problems(
         s404=_UNKNOWN, s422="There is no such event type or version. `errors` lists every violation.", s502=_FAILED

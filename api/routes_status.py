@@ -101,7 +101,7 @@ class StatusOut(BaseModel):
     inbox: list[InboxItemOut] = Field(description="Everything that a person should look at.")
 
 
-@router.get("/status", operation_id="getStatus", response_model=StatusOut, responses=problems(s502=_FAILED))
+@router.get("/status", response_model=StatusOut, responses=problems(s502=_FAILED))
 def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, jobs: Jobs, slow: SlowCalls) -> Any:
     """Show all streams, all jobs that have not ended, the inbox, and all problems."""
     services = services_of(request).jobs
@@ -142,7 +142,7 @@ def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, jo
         }
 
 
-@router.get("/inbox", operation_id="getInbox", response_model=InboxOut)
+@router.get("/inbox", response_model=InboxOut)
 def get_inbox(request: Request, inventory: OpenInventory, caller: Caller) -> Any:
     """List everything that a person should look at, such as approvals, canaries, failures and gaps."""
     return {"items": _list_inbox(services_of(request), inventory, caller)}

@@ -2,11 +2,10 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Response, status
+from fastapi import APIRouter, Query, Response
 
 from api.answers import (
     CHANGED,
-    CREATED_HEADERS,
     NO_SUCH_STREAM,
     Caller,
     ExpectedStreamVersions,
@@ -16,6 +15,7 @@ from api.answers import (
     SlowCalls,
     StreamName,
     Streams,
+    created,
     point_to,
     problems,
     versioned,
@@ -41,7 +41,7 @@ _INVALID: Final = "The name or an option is not valid. `errors` lists every viol
 _FAILED: Final = "Pub/Sub returned an error."
 
 
-@router.get("/streams", operation_id="listStreams", response_model=StreamsOut, responses=problems(s502=_FAILED))
+@router.get("/streams", response_model=StreamsOut, responses=problems(s502=_FAILED))
 def list_streams(inventory: OpenInventory, caller: Caller, slow: SlowCalls) -> Any:
     """List all streams, with state, lag, rates and the options of their launch."""
     with slow:
@@ -50,7 +50,6 @@ def list_streams(inventory: OpenInventory, caller: Caller, slow: SlowCalls) -> A
 
 @router.get(
     "/streams:history",
-    operation_id="listStreamHistories",
     response_model=StreamHistories,
     responses=problems(s404=NO_SUCH_STREAM, s502=_FAILED),
 )
@@ -75,13 +74,8 @@ def list_stream_histories(
 
 @router.post(
     "/streams",
-    operation_id="launchStream",
-    status_code=status.HTTP_201_CREATED,
     response_model=StreamOut,
-    responses={
-        201: {"headers": CREATED_HEADERS},
-        **problems(s409="Another stream has this name or does the same work, and has not ended.", s422=_INVALID),
-    },
+    **created(201, s409="Another stream has this name or does the same work, and has not ended.", s422=_INVALID),
 )
 def launch_stream(
     body: StreamLaunch,
@@ -100,7 +94,6 @@ def launch_stream(
 
 @router.post(
     "/streams/{name}:drain",
-    operation_id="drainStream",
     response_model=StreamOut,
     responses={
         202: WAITS,
@@ -133,7 +126,6 @@ def drain_stream(
 
 @router.post(
     "/streams/{name}:cancel",
-    operation_id="cancelStream",
     response_model=StreamOut,
     responses={
         202: WAITS,
@@ -160,7 +152,6 @@ def cancel_stream(
 
 @router.get(
     "/streams/{name}/logs",
-    operation_id="readStreamLog",
     response_class=Response,
     responses={**LOG_ANSWER, **problems(s404=NO_SUCH_STREAM, s422="A parameter is not valid.")},
 )
@@ -173,7 +164,6 @@ def read_stream_log(
 
 @router.get(
     "/streams/{name}",
-    operation_id="getStream",
     response_model=StreamOut,
     responses=versioned(s404=NO_SUCH_STREAM, s422="The name is not valid."),
 )
@@ -186,7 +176,6 @@ def get_stream(
 
 @router.patch(
     "/streams/{name}",
-    operation_id="changeStream",
     response_model=StreamOut,
     responses=versioned(
         s404=NO_SUCH_STREAM, s409="The stream has ended or is ending.", s412=CHANGED, s422=_INVALID

@@ -2,10 +2,10 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Response, status
+from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.answers import LOCATION_HEADER, Caller, IdempotencyKey, problems, service_of
+from api.answers import LOCATION_HEADER, Caller, IdempotencyKey, created, service_of
 from api.routes_manifests import ManifestName
 from model.stream_options import StreamKind
 from rollout.launching import TemplateLaunchOut, TemplateService
@@ -26,19 +26,15 @@ class TemplateLaunch(BaseModel):
 
 @router.post(
     "/manifests/{name}:launch",
-    operation_id="launchTemplate",
-    status_code=status.HTTP_202_ACCEPTED,
     response_model=TemplateLaunchOut,
-    responses={
-        202: {"headers": LOCATION_HEADER},
-        **problems(
-            s404="There is no such template.",
-            s409="The job or stream can't be launched now, for example because a stream with this name already "
-            "runs.",
-            s422="The parameters or the resulting request are not valid. `errors` lists every violation.",
-            s507="The disk is full.",
-        ),
-    },
+    **created(
+        202,
+        LOCATION_HEADER,
+        s404="There is no such template.",
+        s409="The job or stream can't be launched now, for example because a stream with this name already runs.",
+        s422="The parameters or the resulting request are not valid. `errors` lists every violation.",
+        s507="The disk is full.",
+    ),
 )
 def launch_template(
     name: ManifestName,

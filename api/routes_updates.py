@@ -30,7 +30,6 @@ router: Final = APIRouter(tags=["updates"])
 
 @router.post(
     "/streams/{name}:update",
-    operation_id="updateStream",
     status_code=status.HTTP_202_ACCEPTED,
     response_model=UpdateOut | ChangeOut,
     responses={

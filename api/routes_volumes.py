@@ -77,7 +77,6 @@ class VolumesOut(BaseModel):
 
 @router.get(
     "/volumes",
-    operation_id="listVolumes",
     response_model=VolumesOut,
     responses={
         200: {"headers": _HEADERS},
