@@ -1,7 +1,7 @@
 """Jobs of one kind, as callers see and steer them: one service for every kind."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -127,16 +127,8 @@ class JobService(JobReader[View]):
             return self._show(job)
         check_lives(job)
         has_begun = job.state is not JobState.PENDING and job.driver is not None
-        job = self._store.move(
-            job.id,
-            JobState.CANCELLING if has_begun else JobState.CANCELLED,
-            actor=principal.name,
-            why="cancelled",
-            expected_version=expected_version(job, versions),
-        )
-        self._steer(job)
-        self._supervisor.wake()
-        return self._show(job)
+        state = JobState.CANCELLING if has_begun else JobState.CANCELLED
+        return self._move(job, state, principal, versions, why="cancelled")
 
     def retry(self, job_id: str, *, principal: Principal, versions: Versions = None) -> View:
         """Let a job that FAILED or was CANCELLED go on with the rest.
@@ -151,7 +143,7 @@ class JobService(JobReader[View]):
                 f"{job.id} has {self._kind.done} everything. Create a new {self._kind.name} instead.",
                 state=job.state.value,
             )
-        return self._start_again(job, principal, versions)
+        return self._move(job, JobState.PENDING, principal, versions, why="retried")
 
     def _create_once(
         self, idempotency: Idempotency | None, principal: Principal, create: Callable[[], View]
@@ -213,25 +205,16 @@ class JobService(JobReader[View]):
         self._supervisor.wake()
         return self._show(job)
 
-    def _start_again(
-        self,
-        job: Job,
-        principal: Principal,
-        versions: Versions,
-        *,
-        why: str = "retried",
-        options: Mapping[str, Any] | None = None,
-        guard: Callable[[Sequence[Job]], None] | None = None,
-    ) -> View:
-        job = self._store.move(
-            job.id,
-            JobState.PENDING,
-            actor=principal.name,
-            why=why,
-            expected_version=expected_version(job, versions),
-            options=options,
-            guard=guard,
+    def _move(self, job: Job, state: JobState, principal: Principal, versions: Versions, **chosen: Any) -> View:
+        """Move a job as its caller wants, and return it; ``chosen`` goes to :meth:`jobs.store.JobStore.move`."""
+        expected = expected_version(job, versions)
+        return self._tell(
+            self._store.move(job.id, state, actor=principal.name, expected_version=expected, **chosen)
         )
+
+    def _tell(self, job: Job) -> View:
+        """Have a job's driver and its supervisor look at its new state now, and return the job."""
+        self._steer(job)
         self._supervisor.wake()
         return self._show(job)
 

@@ -1,33 +1,14 @@
 """Merges as a kind of job: their driver, and what of their findings the history and webhooks show."""
 
 from collections.abc import Mapping
-from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
-from jobs.folder import JobFolder
+from jobs.findings import FindingsWriter
 from jobs.kinds import JobKind
-from jobs.store import Job, JobStore
-from jobs.supervisor import DRIVER
-from model.errors import CheckpointCorruptError
+from jobs.store import Job
 from model.naming import counted
 from reporting.view import Merge
-
-
-class MergeFigures:
-    """What a merge has found out, source by source, out of its folder."""
-
-    def __init__(self, folder: JobFolder) -> None:
-        self._folder = folder
-
-    def __call__(self, store: JobStore, job_id: str) -> None:
-        """Write it to the store, with a line in the history, when the store has something else."""
-        # What can't be read now is read at the next look; it must not keep a job from its end.
-        with suppress(CheckpointCorruptError):
-            found = self._folder.read_findings()
-            before = (store.get(job_id).findings or {}).get("sources", {})
-            if found and found != before:
-                what, why = _describe(before, found)
-                store.change(job_id, actor=DRIVER, what=what, why=why, findings={"sources": found})
 
 
 def describe_merge(job: Job) -> dict[str, Any]:
@@ -61,7 +42,7 @@ MERGE: Final = JobKind(
     prefix="mg",
     folder="merge-jobs",
     module="reporting.job",
-    figures=MergeFigures,
+    figures=partial(FindingsWriter, key="sources", describe=_describe),
     describe=describe_merge,
     goes_on_by_itself=True,
     done="merged",

@@ -3,39 +3,27 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Final, Literal, Self
+from typing import Any, Literal, Self
 
 from jobs.store import Job
+from jobs.view import DrivenJob
 from model.failure import safe_message
-from model.fault import FaultRecord
-from model.job import JobState
 from model.moment import render_moment
 from warehouse.merges import MergeReport
 
-_TIMES: Final = ("created_at", "started_at", "finished_at", "since")
 
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """One merge job; times are aware UTC. ``sources`` has how far each of its sources is, in order.
+@dataclass(frozen=True, kw_only=True)
+class Merge(DrivenJob):
+    """One merge job; ``sources`` has how far each of its sources is, in order.
 
     ``source`` is the one that was requested, None for all that had a key when the job was made.
     """
 
-    id: str
-    state: JobState
     source: str | None
     since: datetime | None
     dry_run: bool
-    created_by: str
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
     progress: Mapping[str, int]
     sources: list[dict[str, Any]]
-    restarts: int
-    error: FaultRecord | None
-    etag: str
 
     @classmethod
     def from_job(cls, job: Job) -> Self:
@@ -45,15 +33,10 @@ class Merge:
         states = [source["state"] for source in sources]
         since = job.request["since"]
         return cls(
-            id=job.id,
-            state=job.state,
+            **cls.fields_of(job),
             source=job.request["source"],
             since=None if since is None else datetime.fromisoformat(since),
             dry_run=job.request["dry_run"],
-            created_by=job.created_by,
-            created_at=job.created_at,
-            started_at=job.started_at,
-            finished_at=job.finished_at,
             progress={
                 "sources": len(sources),
                 "merged": states.count("merged"),
@@ -63,15 +46,7 @@ class Merge:
                 "without_key": sum(source["without_key"] for source in sources),
             },
             sources=sources,
-            restarts=job.restarts,
-            error=job.error,
-            etag=f'"{job.version}"',
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        times = {name: render_moment(getattr(self, name)) for name in _TIMES}
-        return {**asdict(self), "kind": "merge", "state": self.state.value, **times}
 
 
 @dataclass(frozen=True, slots=True)

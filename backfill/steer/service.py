@@ -211,18 +211,10 @@ class BackfillService(BackfillReader):
             JobStateError: it is at its end or on its way there.
         """
         job = self._steerable(backfill_id, principal, versions)
-        if job.state is not JobState.PAUSED:
-            check_lives(job)
-            job = self._store.move(
-                job.id,
-                JobState.PAUSED,
-                actor=principal.name,
-                why="paused",
-                expected_version=expected_version(job, versions),
-            )
-        self._steer(job)
-        self._supervisor.wake()
-        return self._show(job)
+        if job.state is JobState.PAUSED:
+            return self._tell(job)
+        check_lives(job)
+        return self._move(job, JobState.PAUSED, principal, versions, why="paused")
 
     def resume(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
         """Let a paused backfill go on, without the canary that paused it; resuming twice is one resume.
@@ -297,7 +289,8 @@ class BackfillService(BackfillReader):
         if is_chosen:
             why += f", {len(chosen)} of {Progress.of(job).failed}"
         # What it brings from now on is not reverted.
-        return self._start_again(job, principal, versions, why=why, options={"reverted": None}, guard=guard)
+        options = {"reverted": None}
+        return self._move(job, JobState.PENDING, principal, versions, why=why, options=options, guard=guard)
 
     def approve(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
         """Let a backfill go on whose rows wait for approval; a person other than its creator has looked at it.

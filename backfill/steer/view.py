@@ -1,8 +1,7 @@
 """A backfill as people see it: one shape for the API and for ``--json``."""
 
 from dataclasses import asdict, dataclass, fields, replace
-from datetime import datetime
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from backfill.plan.plan import render_nothing_warning
 from backfill.plan.request import LIVE, BackfillRequest
@@ -10,18 +9,15 @@ from backfill.run.progress import Progress
 from backfill.steer.approval import show_approval
 from backfill.steer.verification import Verification, VerificationState
 from jobs.store import Job
-from model.fault import FaultRecord
+from jobs.view import DrivenJob
 from model.job import JobState
-from model.moment import render_moment
-
-_TIMES: Final = ("created_at", "started_at", "finished_at")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backfill(BackfillRequest):
+@dataclass(frozen=True, kw_only=True)
+class Backfill(DrivenJob, BackfillRequest):
     """One backfill: its request as changes have left it, and what became of it.
 
-    Times are aware UTC, ``window`` is the ingestion times its query may read, ``replays`` those of the messages
+    ``window`` is the ingestion times its query may read, ``replays`` those of the messages
     that it lets through, None of one that an earlier Refeed made. ``canary_messages`` is None once a resume has
     ended the canary, which ``canary`` still shows.
     ``in_flight_at_most`` are messages that may still go out of one that is paused or cancelled, None else.
@@ -30,24 +26,15 @@ class Backfill(BackfillRequest):
     ``warnings`` have the shape and the codes of a plan's.
     """
 
-    id: str
-    state: JobState
-    created_by: str
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
     window: dict[str, str]
     replays: dict[str, str] | None
     canary: dict[str, Any] | None
     progress: Progress
-    restarts: int
     in_flight_at_most: int | None
     approval: dict[str, Any] | None
     verification: dict[str, Any]
     revert: dict[str, Any] | None
-    error: FaultRecord | None
     warnings: list[dict[str, str]]
-    etag: str
 
     @classmethod
     def from_job(cls, job: Job, *, in_flight_at_most: int | None = None) -> Self:
@@ -56,12 +43,7 @@ class Backfill(BackfillRequest):
         progress = Progress.of(job)
         return cls(
             **{each.name: getattr(request, each.name) for each in fields(request)},
-            id=job.id,
-            state=job.state,
-            created_by=job.created_by,
-            created_at=job.created_at,
-            started_at=job.started_at,
-            finished_at=job.finished_at,
+            **cls.fields_of(job),
             window=job.request["window"],
             replays=job.request.get("replays"),
             canary=_canary(job),
@@ -69,25 +51,13 @@ class Backfill(BackfillRequest):
             progress=progress
             if job.state is JobState.RUNNING
             else replace(progress, rate_messages_per_second=None, eta_seconds=None),
-            restarts=job.restarts,
             in_flight_at_most=in_flight_at_most,
             approval=show_approval(job),
             verification=job.findings
             or asdict(Verification(VerificationState.PENDING, progress.selected, progress.published)),
             revert=job.options.get("reverted"),
-            error=job.error,
             warnings=_warnings(job),
-            etag=f'"{job.version}"',
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        return {
-            **asdict(self),
-            "kind": "backfill",
-            "state": self.state.value,
-            **{name: render_moment(getattr(self, name)) for name in _TIMES},
-        }
 
 
 def _canary(job: Job) -> dict[str, Any] | None:

@@ -1,38 +1,22 @@
 """Compactions as a kind of job: their driver, and the figures that their history shows."""
 
 from collections.abc import Mapping
-from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
-from jobs.folder import JobFolder
+from jobs.findings import FindingsWriter
 from jobs.kinds import JobKind
-from jobs.store import Job, JobStore
-from jobs.supervisor import DRIVER
-from model.errors import CheckpointCorruptError
-
-
-class CompactionFigures:
-    """How many files of each table a compaction has merged away, out of its folder."""
-
-    def __init__(self, folder: JobFolder) -> None:
-        self._folder = folder
-
-    def __call__(self, store: JobStore, job_id: str) -> None:
-        """Write it to the store, with a line in the history, when it has changed."""
-        # What can't be read now is read at the next look; it must not keep a job from its end.
-        with suppress(CheckpointCorruptError):
-            found = self._folder.read_findings()
-            before = (store.get(job_id).findings or {}).get("tables", {})
-            if found and found != before:
-                what = ", ".join(
-                    f"{name} compacted: {found[name]} files fewer" for name in found if name not in before
-                )
-                store.change(job_id, actor=DRIVER, what=what, findings={"tables": found})
+from jobs.store import Job
 
 
 def describe_compaction(job: Job) -> Mapping[str, Any]:
     """Return a webhook's fields of a compaction beside its state."""
     return {"tables": job.request["tables"], "files_removed": (job.findings or {}).get("tables", {})}
+
+
+def _describe(before: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, None]:
+    """Return of which tables files were merged away, and how many."""
+    return ", ".join(f"{name} compacted: {found[name]} files fewer" for name in found if name not in before), None
 
 
 COMPACTION: Final = JobKind(
@@ -41,7 +25,7 @@ COMPACTION: Final = JobKind(
     prefix="cp",
     folder="compaction-jobs",
     module="backup.compaction.job",
-    figures=CompactionFigures,
+    figures=partial(FindingsWriter, key="tables", describe=_describe),
     describe=describe_compaction,
     goes_on_by_itself=True,
     done="compacted",

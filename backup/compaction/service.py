@@ -1,9 +1,9 @@
 """The service of compactions, for the API and for schedules."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from backup.compaction.kind import COMPACTION
 from jobs.inbox_items import InboxItem, error_message, list_ended
@@ -11,56 +11,29 @@ from jobs.launcher import Launcher
 from jobs.service import JobService
 from jobs.store import Idempotency, Job, JobStore
 from jobs.supervisor import JobSupervisor
+from jobs.view import DrivenJob
 from model.errors import RequestInvalidError
-from model.fault import FaultRecord
 from model.job import JobState
-from model.moment import render_moment
 from model.principal import RUN, Principal
 from model.settings import Settings
 from warehouse.port import Warehouse
 
 # Two compactions of one table would only take each other's files away.
 _MAX_RUNNING: Final = 1
-_TIMES: Final = ("created_at", "started_at", "finished_at")
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
+@dataclass(frozen=True, kw_only=True)
+class Compaction(DrivenJob):
     """One compaction; ``files_removed`` has the tables that are done."""
 
-    id: str
-    state: JobState
     tables: list[str]
     files_removed: dict[str, int]
-    created_by: str
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    restarts: int
-    error: FaultRecord | None
-    etag: str
 
     @classmethod
     def from_job(cls, job: Job) -> Self:
         """Return the compaction that a job of kind ``compaction`` is."""
-        return cls(
-            id=job.id,
-            state=job.state,
-            tables=job.request["tables"],
-            files_removed=(job.findings or {}).get("tables", {}),
-            created_by=job.created_by,
-            created_at=job.created_at,
-            started_at=job.started_at,
-            finished_at=job.finished_at,
-            restarts=job.restarts,
-            error=job.error,
-            etag=f'"{job.version}"',
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        times = {name: render_moment(getattr(self, name)) for name in _TIMES}
-        return {**asdict(self), "kind": "compaction", "state": self.state.value, **times}
+        files_removed = (job.findings or {}).get("tables", {})
+        return cls(**cls.fields_of(job), tables=job.request["tables"], files_removed=files_removed)
 
 
 class CompactionService(JobService[Compaction]):

@@ -2,7 +2,7 @@
 
 from jobs.folder import JobFolder
 from model.job import JobState
-from reporting.kind import MERGE, MergeFigures
+from reporting.kind import MERGE
 from reporting.view import Merge, SourceProgress
 
 
@@ -13,7 +13,7 @@ def test_a_retry_that_finds_what_the_attempt_before_found_is_shown_with_it(store
     folder = JobFolder(tmp_path / job.id)
     folder.write_specification({})
     folder.write_findings({"orders": SourceProgress("orders", "merged", changed=3).to_json()})
-    write_figures = MergeFigures(folder)
+    write_figures = MERGE.figures(folder)
     write_figures(store, job.id)
     store.move(job.id, JobState.CANCELLED, actor="ann")
     store.move(job.id, JobState.PENDING, actor="ann")

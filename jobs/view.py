@@ -1,0 +1,50 @@
+"""Jobs with a driver as people see them: one shape for the API and for ``--json``."""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from jobs.store import Job
+from model.fault import FaultRecord
+from model.job import JobState
+from model.moment import render_moment
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrivenJob:
+    """What people see of every job with a driver; a kind adds its own fields. Times are aware UTC."""
+
+    id: str
+    kind: str
+    state: JobState
+    created_by: str
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    restarts: int
+    error: FaultRecord | None
+    etag: str
+
+    @staticmethod
+    def fields_of(job: Job) -> dict[str, Any]:
+        """Return the values of these fields."""
+        return {
+            "id": job.id,
+            "kind": job.kind,
+            "state": job.state,
+            "created_by": job.created_by,
+            "created_at": job.created_at,
+            "started_at": job.started_at,
+            "finished_at": job.finished_at,
+            "restarts": job.restarts,
+            "error": job.error,
+            "etag": f'"{job.version}"',
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        shown = {
+            name: render_moment(value) if isinstance(value, datetime) else value
+            for name, value in asdict(self).items()
+        }
+        return {**shown, "state": self.state.value}
