@@ -4,15 +4,18 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from app.deployment import Deployment
 from model.settings import Settings
 from model.stream import BACKUP_STREAM
 from streams.folder import StreamFolder
 from streams.run import failing_in_status
+
+if TYPE_CHECKING:
+    from warehouse.port import Warehouse
 
 # A process that may still have to start reports for five seconds at most.
 _LAST_REPORT_SECONDS: Final = 15.0
@@ -30,15 +33,7 @@ def run_backup(settings: Settings, *, name: str | None = None, instance_id: str 
     """
     from backup.job import run_backup as run
 
-    name = name or BACKUP_STREAM
-    with _started(settings, name, instance_id) as deployment:
-        return run(
-            settings,
-            deployment.warehouse,
-            open_pubsub=lambda: deployment.pubsub,
-            name=name,
-            instance_id=instance_id,
-        )
+    return _run(run, settings, name or BACKUP_STREAM, instance_id)
 
 
 def run_kinesis(settings: Settings, *, name: str | None = None, instance_id: str | None = None) -> int:
@@ -52,15 +47,7 @@ def run_kinesis(settings: Settings, *, name: str | None = None, instance_id: str
     from collector.kinesis import run_kinesis as run
     from collector.kinesis import usual_name
 
-    name = name or usual_name(settings.kinesis.stream or "")
-    with _started(settings, name, instance_id) as deployment:
-        return run(
-            settings,
-            deployment.warehouse,
-            open_pubsub=lambda: deployment.pubsub,
-            name=name,
-            instance_id=instance_id,
-        )
+    return _run(run, settings, name or usual_name(settings.kinesis.stream or ""), instance_id)
 
 
 def run_pipeline(
@@ -82,17 +69,10 @@ def run_pipeline(
     from pipeline.job import group_home
     from pipeline.job import run_pipeline as run
 
-    name = name or group_home(settings, group).name
-    with _started(settings, name, instance_id) as deployment:
-        return run(
-            settings,
-            group,
-            mapping=mapping or {},
-            warehouse=deployment.warehouse,
-            open_pubsub=lambda: deployment.pubsub,
-            name=name,
-            instance_id=instance_id,
-        )
+    def run_group(settings: Settings, warehouse: "Warehouse", **given: Any) -> int:
+        return run(settings, group, mapping=mapping or {}, warehouse=warehouse, **given)
+
+    return _run(run_group, settings, name or group_home(settings, group).name, instance_id)
 
 
 def run_shadow(
@@ -123,6 +103,18 @@ def run_shadow(
             plan_file=StreamFolder.of(settings.home, stream).state / PLAN_FILE,
             mapping=mapping,
             options=ShadowOptions.of(warehouse, hours=hours, may_differ=may_differ),
+        )
+
+
+def _run(run: Callable[..., int], settings: Settings, name: str, instance_id: str | None) -> int:
+    """Run a stream over its deployment; return the exit code."""
+    with _started(settings, name, instance_id) as deployment:
+        return run(
+            settings,
+            deployment.warehouse,
+            open_pubsub=lambda: deployment.pubsub,
+            name=name,
+            instance_id=instance_id,
         )
 
 
