@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from model.errors import RequestInvalidError
+from model.errors import RequestInvalidError, fault_at
 from model.message import MAX_ATTRIBUTE_KEY_BYTES, MAX_ATTRIBUTE_VALUE_BYTES, MAX_ATTRIBUTES
 
 # Names of the facts that a request can give, in the order in which they become attributes.
@@ -130,7 +130,7 @@ def _refusal(faults: list[dict[str, str]]) -> RequestInvalidError:
 
 
 def _fault(code: str, name: str, message: str) -> dict[str, str]:
-    return {"code": code, "message": message, "pointer": f"query:{name}"}
+    return fault_at(f"query:{name}", code, message)
 
 
 def fact_attributes(facts: Mapping[str, str], chosen: Sequence[str]) -> dict[str, str]:

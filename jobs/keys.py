@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from jobs.store import ApiKey, JobStore
-from model.errors import InvalidNameError, KeyNotFoundError, RequestInvalidError, UnauthenticatedError
+from model.errors import InvalidNameError, KeyNotFoundError, RequestInvalidError, UnauthenticatedError, fault_at
 from model.job import new_job_id
 from model.message import parse_resource_id
 from model.principal import SCOPES, Principal
@@ -160,21 +160,20 @@ def _faults(
     faults = []
     if not _NAME.fullmatch(name):
         said = "A key's name must have 1 to 100 characters: letters, digits, spaces and . _ - @"
-        faults.append({"code": "name_invalid", "pointer": "/name", "message": said})
+        faults.append(fault_at("/name", "name_invalid", said))
     if not scopes:
         said = f"A key needs at least one scope. The scopes are {', '.join(SCOPES)}."
-        faults.append({"code": "scope_missing", "pointer": "/scopes", "message": said})
+        faults.append(fault_at("/scopes", "scope_missing", said))
     for scope in scopes:
         if scope not in SCOPES:
             said = f"There is no scope {scope!r}. The scopes are {', '.join(SCOPES)}."
-            faults.append({"code": "scope_unknown", "pointer": "/scopes", "message": said})
+            faults.append(fault_at("/scopes", "scope_unknown", said))
     for topic in topics or ():
         try:
             # Any beginning of an id may stand before the star.
             parse_resource_id(topic[:-1].ljust(3, "x") if topic.endswith("*") else topic)
         except InvalidNameError as exc:
-            faults.append({"code": "topic_invalid", "pointer": "/topics", "message": exc.message})
+            faults.append(fault_at("/topics", "topic_invalid", exc.message))
     if expires_at is not None and expires_at <= now:
-        said = "The expiry is in the past."
-        faults.append({"code": "expiry_invalid", "pointer": "/expires_at", "message": said})
+        faults.append(fault_at("/expires_at", "expiry_invalid", "The expiry is in the past."))
     return faults

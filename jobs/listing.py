@@ -1,12 +1,12 @@
 """Lists of jobs: what is asked for, its order (AIP-132), and one page of it."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from jobs.page_tokens import parse_page_token, render_page_token
 from jobs.store import EVERY_JOB, ORDER_FIELDS, Job, JobFilter, JobStore, SortOrder, sort_key
 from jobs.store.lists import complete_order
-from model.errors import RequestInvalidError
+from model.errors import RequestInvalidError, fault_at
 
 MAX_PAGE_SIZE: Final = 1000
 DEFAULT_PAGE_SIZE: Final = 50
@@ -69,5 +69,5 @@ def parse_order(text: str) -> tuple[SortOrder, ...]:
 
 def _order_invalid(fault: str, column: int) -> RequestInvalidError:
     message = f"order_by, column {column}: {fault}"
-    error: dict[str, Any] = {"code": "order_by_invalid", "message": message, "pointer": "/order_by"}
-    return RequestInvalidError(message, errors=[{**error, "line": 1, "column": column}])
+    error = fault_at("/order_by", "order_by_invalid", message, line=1, column=column)
+    return RequestInvalidError(message, errors=[error])

@@ -412,13 +412,23 @@ class RowsLeftError(RefeedError, code="rows_left"):
     """Some selected messages were not sent yet."""
 
 
+def fault_at(pointer: str, code: str, message: str, **more: Any) -> dict[str, Any]:
+    """Return a fault as an error's ``errors`` list it; ``pointer`` is its place, empty for the whole request.
+
+    Example:
+        >>> fault_at("/topic", "field_missing", "topic is missing.")
+        {'code': 'field_missing', 'message': 'topic is missing.', 'pointer': '/topic'}
+    """
+    return {"code": code, "message": message, "pointer": pointer, **more}
+
+
 class RequestInvalidError(RefeedError, code="request_invalid"):
     """The request is not valid."""
 
     @classmethod
     def of(cls, code: str, message: str, pointer: str = "", **details: Any) -> Self:
         """Return the error of one fault; ``pointer`` is its place, empty for the whole request or body."""
-        return cls(message, errors=[{"code": code, "message": message, "pointer": pointer}], **details)
+        return cls(message, errors=[fault_at(pointer, code, message)], **details)
 
     @classmethod
     def of_all(cls, errors: Sequence[Mapping[str, Any]]) -> Self:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final
 
 from model.declaration import Declared, DeclaredField, FieldSpec, declared_fields
-from model.errors import InvalidNameError, RequestInvalidError
+from model.errors import InvalidNameError, RequestInvalidError, fault_at
 from model.message import parse_resource_id
 from model.naming import did_you_mean
 from model.secret import parse_reference
@@ -341,14 +341,10 @@ def read_variables(kind: StreamKind, variables: Mapping[str, str]) -> dict[str, 
         options.VARIABLES[each.name]: each for each in declared_fields(options) if each.name in options.VARIABLES
     }
     if unknown := [name for name in variables if name not in fields]:
-        errors = [
-            {
-                "code": "variable_unknown",
-                "message": f"{name} is not a setting of a {kind} stream.{did_you_mean(name, fields)}",
-                "pointer": f"/environment/{name}",
-            }
-            for name in unknown
-        ]
+        errors = []
+        for name in unknown:
+            message = f"{name} is not a setting of a {kind} stream.{did_you_mean(name, fields)}"
+            errors.append(fault_at(f"/environment/{name}", "variable_unknown", message))
         raise RequestInvalidError.of_all(errors)
     return {fields[name].name: _number_of(fields[name].kind, text) for name, text in variables.items()}
 
@@ -386,9 +382,9 @@ def option_errors(kind: StreamKind, document: Mapping[str, Any]) -> list[dict[st
         if name not in known:
             way = did_you_mean(name, known) or f" Its options are {', '.join(known)}."
             message = f"A {kind} stream has no option {name}.{way}"
-            found.append({"code": "field_unknown", "message": message, "pointer": pointer})
+            found.append(fault_at(pointer, "field_unknown", message))
         elif fault := _fault(known[name], value):
-            found.append({"code": "option_invalid", "message": f"{name} {fault}.", "pointer": pointer})
+            found.append(fault_at(pointer, "option_invalid", f"{name} {fault}."))
     return found
 
 

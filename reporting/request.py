@@ -7,7 +7,7 @@ from datetime import UTC, datetime, time
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self
 
 from model.declaration import Declared, FieldSpec
-from model.errors import RequestInvalidError
+from model.errors import RequestInvalidError, fault_at
 from model.moment import parse_moment
 
 if TYPE_CHECKING:
@@ -151,10 +151,10 @@ def choose_sources(names: Iterable[str] | None, known: "Mapping[str, MergeSource
     for name in wanted:
         if name not in known:
             message = f"The registry has no valid source {name[:100]!r}. 'refeed source check' lists the sources."
-            errors.append({"code": "source_unknown", "message": message, "pointer": "/source"})
+            errors.append(fault_at("/source", "source_unknown", message))
         elif known[name] is None:
             message = f"{name} has no key in sources.yaml, so it can't be merged."
-            errors.append({"code": "source_without_key", "message": message, "pointer": "/source"})
+            errors.append(fault_at("/source", "source_without_key", message))
     if errors:
         raise RequestInvalidError("; ".join(error["message"] for error in errors), errors=errors)
     return [source for name in wanted if (source := known[name]) is not None]
@@ -172,4 +172,4 @@ def _parse_day(text: str, now: datetime) -> datetime:
 
 
 def _fault(message: str, pointer: str) -> dict[str, Any]:
-    return {"code": "since_invalid", "message": message, "pointer": f"/{pointer}"}
+    return fault_at(f"/{pointer}", "since_invalid", message)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from backfill.steer.service import BackfillService
 from jobs.store import JobStore
-from model.errors import ManifestNotFoundError, RequestInvalidError
+from model.errors import ManifestNotFoundError, RequestInvalidError, fault_at
 from model.naming import did_you_mean
 from model.principal import PLAN, RUN, STREAMS_OPERATE, Principal
 from model.stream_options import StreamKind
@@ -101,11 +101,7 @@ def parse_request(kind: str, document: Mapping[str, Any]) -> Any:
         return TypeAdapter(LAUNCHES[kind]).validate_json(json.dumps(document))
     except ValidationError as exc:
         errors = [
-            {
-                "code": f"field_{each['type']}",
-                "pointer": "/request" + "".join(f"/{part}" for part in each["loc"]),
-                "message": each["msg"],
-            }
+            fault_at("/".join(("/request", *map(str, each["loc"]))), f"field_{each['type']}", each["msg"])
             for each in exc.errors()
         ]
         message = "; ".join(f"{error['pointer']}: {error['message']}" for error in errors)

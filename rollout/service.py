@@ -9,14 +9,15 @@ from typing import Any, Final
 import structlog
 
 from jobs.store import Idempotency, JobStore
+from jobs.store.stream_rows import check_versions
 from jobs.versions import Versions
 from model.declaration import declared_fields
 from model.errors import (
     RequestInvalidError,
     SnapshotExpiredError,
     SnapshotRefusedError,
-    StreamChangedError,
     StreamExistsError,
+    fault_at,
 )
 from model.event import HistoryEvent
 from model.naming import did_you_mean
@@ -218,7 +219,7 @@ class StreamService:
 
     def _seen(self, name: str, versions: Versions) -> StreamRecord:
         record = self._store.get_stream(name)
-        check_seen(record, versions)
+        check_versions(record, versions)
         return record
 
     def _check_launch(self, request: StreamLaunch, kind: StreamKind) -> dict[str, Any]:
@@ -230,7 +231,7 @@ class StreamService:
         errors = option_errors(kind, request.options)
         if not is_stream_name(request.name):
             message = "name must have 1 to 63 lower-case letters, digits and -, with a letter first."
-            errors.insert(0, {"code": "name_invalid", "message": message, "pointer": "/name"})
+            errors.insert(0, fault_at("/name", "name_invalid", message))
         if not errors:
             errors = self._group_errors(kind, request.options)
         if errors:
@@ -264,17 +265,7 @@ class StreamService:
         if not isinstance(parsed, PipelineStreamOptions) or known is None or parsed.group in known:
             return []
         message = f"The registry has no group {parsed.group}.{did_you_mean(parsed.group, known)}"
-        return [{"code": "group_unknown", "message": message, "pointer": "/options/group"}]
-
-
-def check_seen(record: StreamRecord, versions: Versions) -> None:
-    """Raise unless the stream is at one of the versions that the caller has seen.
-
-    Raises:
-        StreamChangedError: it is not.
-    """
-    if versions is not None and record.version not in versions:
-        raise StreamChangedError(f"{record.name} is at version {record.version}.", version=record.version)
+        return [fault_at("/options/group", "group_unknown", message)]
 
 
 def check_work(name: str, kind: StreamKind, options: Mapping[str, Any], living: Sequence[StreamRecord]) -> None:
@@ -294,13 +285,9 @@ def check_work(name: str, kind: StreamKind, options: Mapping[str, Any], living: 
 def _unchangeable(record: StreamRecord, options: Mapping[str, Any]) -> list[dict[str, str]]:
     fields = {each.name: each.spec for each in declared_fields(OPTIONS[record.kind])}
     changeable = ", ".join(name for name, spec in fields.items() if spec.is_changeable)
+    way = f"Drain the stream, and launch it with the new value. These options can change: {changeable}."
     return [
-        {
-            "code": "option_fixed",
-            "message": f"{name} can't change while the stream runs. Drain the stream, and launch it with the "
-            f"new value. These options can change: {changeable}.",
-            "pointer": f"/options/{name}",
-        }
+        fault_at(f"/options/{name}", "option_fixed", f"{name} can't change while the stream runs. {way}")
         for name in options
         if name in fields and not fields[name].is_changeable
     ]

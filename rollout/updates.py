@@ -10,7 +10,7 @@ import structlog
 from jobs.inbox_items import FAILURE_DAYS, InboxItem
 from jobs.store import Idempotency, JobStore
 from jobs.versions import Versions, check_version
-from model.errors import RequestInvalidError, StreamStateError
+from model.errors import RequestInvalidError, StreamStateError, fault_at
 from model.principal import READ, ROLLOUTS_APPLY, STREAMS_OPERATE, Principal
 from model.stream_options import StreamKind, option_errors
 from model.stream_record import StreamRecord
@@ -208,20 +208,20 @@ def _errors_of(record: StreamRecord, request: UpdateRequest) -> list[dict[str, s
     errors = option_errors(record.kind, request.options)
     if not 0 <= request.validate_seconds <= MAX_VALIDATE_SECONDS:
         message = f"validate_seconds must be a number from 0 to {MAX_VALIDATE_SECONDS:.0f}."
-        errors.append({"code": "out_of_range", "message": message, "pointer": "/validate_seconds"})
+        errors.append(fault_at("/validate_seconds", "out_of_range", message))
     if request.min_messages < 0:
         message = "min_messages must be a whole number that is not negative."
-        errors.append({"code": "out_of_range", "message": message, "pointer": "/min_messages"})
+        errors.append(fault_at("/min_messages", "out_of_range", message))
     if request.mapping and record.kind is not StreamKind.PIPELINE:
         message = f"A {record.kind} stream has no sources that a mapping could rename."
-        errors.append({"code": "field_unknown", "message": message, "pointer": "/mapping"})
+        errors.append(fault_at("/mapping", "field_unknown", message))
     if request.shadow is not None and record.kind is not StreamKind.PIPELINE:
         message = f"Only a pipeline can have a shadow comparison. A {record.kind} stream makes no table rows."
-        errors.append({"code": "field_unknown", "message": message, "pointer": "/shadow"})
+        errors.append(fault_at("/shadow", "field_unknown", message))
     if request.shadow is not None and request.is_restart:
         message = "A restart has no shadow comparison. Use the strategy hand_over."
-        errors.append({"code": "field_unknown", "message": message, "pointer": "/shadow"})
+        errors.append(fault_at("/shadow", "field_unknown", message))
     if request.shadow is not None and not 0 <= request.shadow.hours <= MAX_SHADOW_HOURS:
         message = f"shadow.hours must be a number from 0 to {MAX_SHADOW_HOURS:.0f}."
-        errors.append({"code": "out_of_range", "message": message, "pointer": "/shadow/hours"})
+        errors.append(fault_at("/shadow/hours", "out_of_range", message))
     return errors

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from backfill.plan.request import BackfillRequest
 from model.declaration import Declared, FieldSpec, declared_fields, example_of, json_name
-from model.errors import RequestInvalidError
+from model.errors import RequestInvalidError, fault_at
 from model.moment import CLOCK_SKEW, TIME_FORMS, parse_moment, render_moment
 from sql.violation import QueryRefusedError, Violation
 
@@ -208,4 +208,4 @@ def _fault_in_where(violation: Violation, place: tuple[int, int]) -> dict[str, A
 
 
 def _fault(name: str, message: str, code: str = "range_invalid") -> dict[str, Any]:
-    return {"code": code, "message": message, "pointer": f"/{name}"}
+    return fault_at(f"/{name}", code, message)

@@ -20,6 +20,7 @@ from model.errors import (
     SubscriptionNotFoundError,
     TargetSubscriptionError,
     TopicNotFoundError,
+    fault_at,
 )
 from model.filters import FilterError, parse_filter
 from model.message import (
@@ -54,7 +55,7 @@ def check_topic(pubsub: PubSub, request: BackfillRequest, principal: Principal) 
         f"{pubsub.project}.{did_you_mean(topic, known)} To create the topic, use create_topic "
         "(--create-topic).",
         topic=topic,
-        errors=[{"code": TopicNotFoundError.code, "message": f"There is no topic {topic}.", "pointer": "/topic"}],
+        errors=[fault_at("/topic", TopicNotFoundError.code, f"There is no topic {topic}.")],
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, get_args
 
 from backfill.plan.request import CHANGEABLE, BackfillRequest, Ordering, YieldTo
 from model.declaration import DeclaredField, declared_fields
-from model.errors import InvalidNameError, RequestInvalidError
+from model.errors import InvalidNameError, RequestInvalidError, fault_at
 from model.label import is_label
 from model.message import (
     MAX_ATTRIBUTE_KEY_BYTES,
@@ -111,7 +111,7 @@ def _check_field(name: str, value: Any, refuse: Refuse) -> None:
 
 def _refuser(errors: list[dict[str, Any]]) -> Refuse:
     def refuse(code: str, message: str, pointer: str) -> None:
-        errors.append({"code": code, "message": message, "pointer": pointer})
+        errors.append(fault_at(pointer, code, message))
 
     return refuse
 

@@ -8,7 +8,7 @@ from backfill.plan.request import BackfillRequest
 from backfill.run.folder import BackfillFolder
 from backfill.run.selection import read_selection
 from jobs.store import Job
-from model.errors import BackfillOverlapsError
+from model.errors import BackfillOverlapsError, fault_at
 from model.window import Window
 
 
@@ -37,8 +37,8 @@ def overlap_guard(
                 f"{overlapping[0].id} is {overlapping[0].state}. It also publishes to {request.topic}, and the "
                 f"time windows of both backfills overlap. To run both backfills, use allow_overlap.",
                 errors=[
-                    {"code": "backfill_overlaps", "message": f"{job.id} is {job.state}.", "pointer": "/topic"}
-                    for job in overlapping
+                    fault_at("/topic", BackfillOverlapsError.code, f"{each.id} is {each.state}.")
+                    for each in overlapping
                 ],
             )
 

@@ -11,7 +11,7 @@ from jobs.store.events import STREAM, append_event
 from jobs.store.rows import read_row
 from jobs.store.tables import MANAGED_STREAMS
 from jobs.store.waits import is_over
-from model.errors import RolloutRefusedError, StreamChangedError, StreamNotFoundError, StreamStateError
+from model.errors import RolloutRefusedError, StreamChangedError, StreamNotFoundError, StreamStateError, fault_at
 from model.event import HistoryEventType
 from model.naming import did_you_mean
 from model.rollout_record import RolloutSide
@@ -108,11 +108,7 @@ def check_runs(record: StreamRecord, side: RolloutSide) -> None:
             for name, (said, runs) in differences.items()
         )
         errors = [
-            {
-                "code": "from_differs",
-                "pointer": "/from/" + name.replace(".", "/"),
-                "message": f"{name} is {_shown(name, runs)}.",
-            }
+            fault_at("/from/" + name.replace(".", "/"), "from_differs", f"{name} is {_shown(name, runs)}.")
             for name, (_, runs) in differences.items()
         ]
         raise RolloutRefusedError(

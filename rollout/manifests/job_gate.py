@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from backfill.plan.create import BackfillCreate
 from backfill.plan.plan import text_warnings
 from backfill.plan.validation import ValidRequest
-from model.errors import RequestInvalidError
+from model.errors import RequestInvalidError, fault_at
 from model.plain_yaml import YamlDocument
 from rollout.manifests.cron import parse_zone
 from rollout.manifests.manifest import Manifest, refuse
@@ -90,4 +90,4 @@ def _fault(source: YamlDocument, violation: Violation) -> dict[str, Any]:
 
 def _placed(code: str, pointer: str, message: str, place: tuple[int, int]) -> dict[str, Any]:
     line, column = place
-    return {"code": code, "pointer": pointer, "message": message, "line": line, "column": column}
+    return fault_at(pointer, code, message, line=line, column=column)

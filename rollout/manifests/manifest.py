@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, get_args
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
-from model.errors import ManifestInvalidError
+from model.errors import ManifestInvalidError, fault_at
 from model.plain_yaml import (
     PlainLoader,
     YamlDocument,
@@ -269,10 +269,4 @@ def place_fault(source: YamlDocument, path: tuple[str | int, ...], message: str)
 
 
 def _fault(pointer: str, message: str, line: int, column: int) -> dict[str, Any]:
-    return {
-        "code": ManifestInvalidError.code,
-        "pointer": pointer,
-        "message": message,
-        "line": line,
-        "column": column,
-    }
+    return fault_at(pointer, ManifestInvalidError.code, message, line=line, column=column)

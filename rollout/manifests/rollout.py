@@ -161,11 +161,6 @@ class RolloutManifest(RolloutWanted):
     )
 
 
-def read_rollout(document: Mapping[str, Any]) -> RolloutManifest:
-    """Return the rollout that the document of a manifest is; raises as :func:`read_document`."""
-    return read_document(RolloutManifest, document)
-
-
 def read_document(kind: type[Manifest], document: Mapping[str, Any]) -> Manifest:
     """Return the manifest that the store has kept as ``document``.
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from backfill.plan.create import BackfillCreate
 from model.declaration import declared_fields, json_name
-from model.errors import RequestInvalidError
+from model.errors import RequestInvalidError, fault_at
 from model.naming import did_you_mean
 from model.plain_yaml import walk_names, walk_texts
 from model.stream_options import StreamKind
@@ -214,4 +214,4 @@ def _type_fault(kind: str, value: Any) -> str | None:
 
 
 def _error(code: str, name: str, message: str) -> dict[str, str]:
-    return {"code": code, "pointer": f"/parameters/{name[:80]}", "message": message}
+    return fault_at(f"/parameters/{name[:80]}", code, message)

@@ -7,7 +7,7 @@ from model.rollout_record import RolloutSide
 from model.stream_options import StreamKind, overridable
 from model.watch_bounds import WatchBounds
 from rollout.manifests.manifest import manifest_schema, parse_manifest
-from rollout.manifests.rollout import RolloutManifest, RolloutSideWanted, read_rollout
+from rollout.manifests.rollout import RolloutManifest, RolloutSideWanted, read_document
 from tests.rollout.manifests.test_manifest import faults
 
 FASTER = """\
@@ -38,7 +38,7 @@ def test_a_rollout_is_read_and_is_the_same_from_what_is_kept():
     spec = spec_of(FASTER)
     assert (made.kind, spec.stream, spec.strategy, spec.on_failure) == ("Rollout", "backup", "restart", "halt")
     assert (spec.validate_.seconds, spec.validate_.thresholds) == (60, WatchBounds(lag_factor=3))
-    assert read_rollout(made.document) == spec
+    assert read_document(RolloutManifest, made.document) == spec
     assert spec.to.resolve(StreamKind.BACKUP) == RolloutSide("1.3", {"slots": 4, "batch_seconds": 2.0})
     assert spec.from_.resolve(StreamKind.PIPELINE) == RolloutSide("1.2", {"group": "default"})
 
