@@ -66,7 +66,7 @@ class InboxItemOut(BaseModel):
     created_by: str | None
     since: datetime | None = Field(description="The time from which the resource has needed attention.")
     message: str
-    code: str | None = Field(description="The error code of a failed backfill or merge.")
+    code: str | None = Field(description="The error code of a failed backfill, merge or compaction.")
 
 
 class InboxOut(BaseModel):

@@ -1,5 +1,6 @@
 """What waits for a person: it goes on, or is mended, only when somebody does something."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -39,6 +40,24 @@ def list_ended(store: JobStore, kind: str, states: tuple[JobState, ...], *, now:
     """Return jobs of a kind that ended in one of ``states`` during the last seven days, 1,000 at most."""
     recent = JobFilter(kinds=(kind,), states=states, ended_since=now - timedelta(days=FAILURE_DAYS))
     return store.list_jobs(recent, limit=_MOST)
+
+
+def failure_item(job: Job, topic: str | None = None) -> InboxItem:
+    """Return what the inbox says of a job that failed."""
+    what: tuple[InboxKind, str, str, JobState] = ("failure", job.kind, job.id, job.state)
+    code = None if job.error is None else job.error.code
+    return InboxItem(*what, topic, job.created_by, job.finished_at, error_message(job), code)
+
+
+def list_failures(ended: Sequence[Job], makes_up_for: Callable[[Job, Job], bool]) -> list[InboxItem]:
+    """Return the items of the jobs that failed, but for those that a later one which succeeded makes up for."""
+    done = [job for job in ended if job.state is JobState.SUCCEEDED]
+    return [
+        failure_item(job)
+        for job in ended
+        if job.state is JobState.FAILED
+        and not any(later.created_at >= job.created_at and makes_up_for(later, job) for later in done)
+    ]
 
 
 def error_message(job: Job) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from jobs.inbox_items import InboxItem, error_message, list_ended
+from jobs.inbox_items import InboxItem, list_ended, list_failures
 from jobs.launcher import Launcher
 from jobs.service import JobService
 from jobs.store import Idempotency, Job, JobFilter, JobStore
@@ -105,17 +105,7 @@ class MergeService(JobService[Merge]):
     def _list_waiting(self) -> list[InboxItem]:
         """Return merges of the last seven days that failed and whose sources no later merge has merged."""
         found = list_ended(self._store, MERGE.name, (JobState.FAILED, JobState.SUCCEEDED), now=datetime.now(UTC))
-        real = [job for job in found if not job.request["dry_run"]]
-        succeeded = [job for job in real if job.state is JobState.SUCCEEDED]
-        return [
-            InboxItem(
-                *("failure", job.kind, job.id, job.state, None, job.created_by, job.finished_at),
-                message=error_message(job),
-                code=None if job.error is None else job.error.code,
-            )
-            for job in real
-            if job.state is JobState.FAILED and not any(_makes_up_for(later, job) for later in succeeded)
-        ]
+        return list_failures([job for job in found if not job.request["dry_run"]], _makes_up_for)
 
 
 def list_merged_sources(store: JobStore, since: datetime, source: str | None = None) -> list[dict[str, Any]]:
@@ -136,11 +126,11 @@ def list_merged_sources(store: JobStore, since: datetime, source: str | None = N
 
 
 def _makes_up_for(later: Job, failed: Job) -> bool:
-    """Whether a merge has, since the failure, merged everything that it was about.
+    """Whether a merge has merged everything that an earlier one, which failed, was about.
 
     The trap: one that had to read staging again from an earlier time is not made up for by one that had not.
     """
-    if later.created_at < failed.created_at or not set(failed.request["sources"]) <= set(later.request["sources"]):
+    if not set(failed.request["sources"]) <= set(later.request["sources"]):
         return False
     wanted, read = failed.request["since"], later.request["since"]
     return wanted is None or (read is not None and datetime.fromisoformat(read) <= datetime.fromisoformat(wanted))

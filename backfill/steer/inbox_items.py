@@ -1,14 +1,13 @@
 """Backfills that wait for a person: canaries, approvals, pauses, failures, and what did not land."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from backfill.run.progress import Progress
 from backfill.steer.approval import exceeds_approval, known_rows
 from backfill.steer.kind import BACKFILL
 from jobs.folder import JobFolder
-from jobs.inbox_items import InboxItem, InboxKind, error_message, list_ended
+from jobs.inbox_items import InboxItem, InboxKind, failure_item, list_ended
 from jobs.store import Job, JobStore
 from model.job import JobState
 
@@ -24,8 +23,7 @@ def list_inbox(store: JobStore, folder_of: Callable[[str], JobFolder]) -> list[I
     for job in list_ended(store, BACKFILL.name, (JobState.FAILED, JobState.SUCCEEDED), now=datetime.now(UTC)):
         verification = job.findings or {}
         if job.state is JobState.FAILED:
-            code = None if job.error is None else job.error.code
-            items.append(replace(_item(job, "failure", job.finished_at, error_message(job)), code=code))
+            items.append(failure_item(job, job.request["topic"]))
         elif verification.get("state") == "incomplete" and not job.options.get("reverted"):
             missing = verification.get("missing")
             said = "an unknown number of" if missing is None else f"{missing:,}"

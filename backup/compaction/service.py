@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Self
 
 from backup.compaction.kind import COMPACTION
-from jobs.inbox_items import InboxItem, error_message, list_ended
+from jobs.inbox_items import InboxItem, list_ended, list_failures
 from jobs.launcher import Launcher
 from jobs.service import JobService
 from jobs.store import Idempotency, Job, JobStore
@@ -96,15 +96,8 @@ class CompactionService(JobService[Compaction]):
         """Return compactions that failed and whose tables no later one has compacted."""
         states = (JobState.FAILED, JobState.SUCCEEDED)
         ended = list_ended(self._store, COMPACTION.name, states, now=datetime.now(UTC))
-        done = [job for job in ended if job.state is JobState.SUCCEEDED]
-        return [
-            InboxItem(
-                "failure", job.kind, job.id, job.state, None, job.created_by, job.finished_at, error_message(job)
-            )
-            for job in ended
-            if job.state is JobState.FAILED and not any(_makes_up_for(later, job) for later in done)
-        ]
+        return list_failures(ended, _makes_up_for)
 
 
 def _makes_up_for(later: Job, failed: Job) -> bool:
-    return later.created_at >= failed.created_at and set(failed.request["tables"]) <= set(later.request["tables"])
+    return set(failed.request["tables"]) <= set(later.request["tables"])
