@@ -5,9 +5,10 @@ from importlib.metadata import version
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends
-from pydantic import AliasPath, BaseModel, Field
+from pydantic import BaseModel, Field
 
 from api.answers import Caller, service_of
+from api.schemas import read_at
 from model.principal import READ, STREAMS_READ
 from rollout.known_releases import KnownReleases
 
@@ -50,11 +51,10 @@ class ReleaseOut(BaseModel):
 class AgentOut(BaseModel):
     """A running agent. An agent without streams is a standby."""
 
-    host: str = Field(validation_alias=AliasPath("report", "host"))
-    home: str = Field(validation_alias=AliasPath("report", "home"), description="The agent's home.")
-    installed_version: str = Field(
-        validation_alias=AliasPath("report", "version"),
-        description="The version of Refeed that is installed on the agent's machine.",
+    host: str = read_at("report.host")
+    home: str = read_at("report.home", "The agent's home.")
+    installed_version: str = read_at(
+        "report.version", "The version of Refeed that is installed on the agent's machine."
     )
     reported_at: datetime = Field(description="When the agent last reported.")
 

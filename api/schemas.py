@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, AliasPath, AwareDatetime, BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
@@ -32,6 +32,11 @@ Rfc3339Time = Annotated[AwareDatetime, BeforeValidator(_refuse_numbers)]
 """A time in a query's parameter, as RFC 3339 with an offset. Numbers are refused."""
 Since = Annotated[Rfc3339Time, AfterValidator(_bring_into_calendar)]
 """The time (UTC) at which a list begins. A time before the calendar lists everything."""
+
+
+def read_at(path: str, description: str | None = None) -> Any:
+    """Return the declaration of a field that an answer reads from within another one, such as request.release."""
+    return Field(validation_alias=AliasPath(*path.split(".")), description=description)
 
 
 class ProblemItem(BaseModel):

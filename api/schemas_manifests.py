@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import AliasPath, BaseModel, Field
+from pydantic import BaseModel, Field
 
-from api.schemas import CodedMessage, ProblemItem
+from api.schemas import CodedMessage, ProblemItem, read_at
 from api.schemas_updates import UpdateOut
 
 
@@ -117,10 +117,8 @@ class RefusedManifestOut(BaseModel):
 
     name: str | None = Field(description="The manifest's name. Null if the document has none.")
     kind: str | None = Field(description="The manifest's kind. Null if the document has none.")
-    code: str = Field(validation_alias=AliasPath("error", "code"), description="The code of the error.")
-    message: str = Field(
-        validation_alias=AliasPath("error", "message"), description="Why the manifest is refused, in a sentence."
-    )
+    code: str = read_at("error.code", "The code of the error.")
+    message: str = read_at("error.message", "Why the manifest is refused, in a sentence.")
     errors: list[ProblemItem] = Field(
         validation_alias="faults", description="Every fault, with line and column in the body."
     )
@@ -163,27 +161,18 @@ class ScheduleRunOut(BaseModel):
 class ScheduleOut(BaseModel):
     """A schedule, with the times of its next runs, and with its last runs, newest first."""
 
-    name: str = Field(validation_alias=AliasPath("record", "name"), description="The schedule's name.")
-    description: str = Field(
-        validation_alias=AliasPath("spec", "description"), description="The manifest's description."
+    name: str = read_at("record.name", "The schedule's name.")
+    description: str = read_at("spec.description", "The manifest's description.")
+    job: str = read_at("spec.job.kind", "The kind of the schedule's job.")
+    cron: str = read_at("spec.cron", "The cron expression.")
+    time_zone: str = read_at("spec.time_zone", "The time zone of the cron expression.")
+    source: str = read_at("record.source", "The owner of the manifest's name.")
+    paused: str | None = read_at(
+        "record.paused", "Why the schedule is paused. Null if the schedule is not paused."
     )
-    job: str = Field(
-        validation_alias=AliasPath("spec", "job", "kind"), description="The kind of the schedule's job."
-    )
-    cron: str = Field(validation_alias=AliasPath("spec", "cron"), description="The cron expression.")
-    time_zone: str = Field(
-        validation_alias=AliasPath("spec", "time_zone"), description="The time zone of the cron expression."
-    )
-    source: str = Field(
-        validation_alias=AliasPath("record", "source"), description="The owner of the manifest's name."
-    )
-    paused: str | None = Field(
-        validation_alias=AliasPath("record", "paused"),
-        description="Why the schedule is paused. Null if the schedule is not paused.",
-    )
-    applied_by: str = Field(validation_alias=AliasPath("record", "applied_by"))
-    changed_at: datetime = Field(validation_alias=AliasPath("record", "changed_at"))
-    etag: str = Field(validation_alias=AliasPath("record", "etag"))
+    applied_by: str = read_at("record.applied_by")
+    changed_at: datetime = read_at("record.changed_at")
+    etag: str = read_at("record.etag")
     next_slots: list[datetime] = Field(description="The times of the next runs.")
     runs: list[ScheduleRunOut] = Field(description="The last runs.")
 

@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasPath, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from api.schemas import CodedMessage
+from api.schemas import CodedMessage, read_at
 from api.schemas_streams import options_schema
 from model.stream_options import OPTIONS
 from model.stream_update import (
@@ -152,56 +152,43 @@ class UpdateOut(BaseModel):
     kind: Literal["update"] = Field(default="update", description="The kind of the job.")
     stream: str = Field(description="The stream's name.")
     state: UpdateState = Field(description="The current step, or the result.")
-    release: str | None = Field(
-        validation_alias=AliasPath("request", "release"),
-        description="The wanted release. Null means the installed version.",
+    release: str | None = read_at("request.release", "The wanted release. Null means the installed version.")
+    options: dict[str, Any] = read_at("request.options", "The changed options.")
+    mapping: dict[str, str | None] = read_at(
+        "request.mapping", "The renamed sources. Each key is a source's old name, and its value is the new name."
     )
-    options: dict[str, Any] = Field(
-        validation_alias=AliasPath("request", "options"), description="The changed options."
+    validate_seconds: float = read_at(
+        "request.validate_seconds", "How long Refeed watches the new release, in seconds."
     )
-    mapping: dict[str, str | None] = Field(
-        validation_alias=AliasPath("request", "mapping"),
-        description="The renamed sources. Each key is a source's old name, and its value is the new name.",
-    )
-    validate_seconds: float = Field(
-        validation_alias=AliasPath("request", "validate_seconds"),
-        description="How long Refeed watches the new release, in seconds.",
-    )
-    min_messages: int = Field(
-        validation_alias=AliasPath("request", "min_messages"),
-        description="If fewer than this number of messages arrive while Refeed watches the new release, the "
+    min_messages: int = read_at(
+        "request.min_messages",
+        "If fewer than this number of messages arrive while Refeed watches the new release, the "
         "watch has no result (it is inconclusive).",
     )
-    when_inconclusive: WhenInconclusive = Field(
-        validation_alias=AliasPath("request", "when_inconclusive"),
-        description="What happens if the watch is inconclusive. `keep`: the new release stays. `fail`: Refeed "
+    when_inconclusive: WhenInconclusive = read_at(
+        "request.when_inconclusive",
+        "What happens if the watch is inconclusive. `keep`: the new release stays. `fail`: Refeed "
         "rolls the update back.",
     )
-    strategy: UpdateStrategy = Field(
-        validation_alias=AliasPath("request", "strategy"),
-        description="`hand_over`: a standby takes the stream over. `restart`: the stream stops and starts again.",
+    strategy: UpdateStrategy = read_at(
+        "request.strategy",
+        "`hand_over`: a standby takes the stream over. `restart`: the stream stops and starts again.",
     )
-    reason: str | None = Field(
-        validation_alias=AliasPath("request", "reason"), description="The reason. The history shows it."
-    )
-    shadow: UpdateShadow | None = Field(
-        validation_alias=AliasPath("request", "shadow"),
-        description="The shadow comparison before the update. Null means no comparison.",
+    reason: str | None = read_at("request.reason", "The reason. The history shows it.")
+    shadow: UpdateShadow | None = read_at(
+        "request.shadow", "The shadow comparison before the update. Null means no comparison."
     )
     from_release: str | None = Field(description="The old release. Null means the installed version.")
     from_options: dict[str, Any] = Field(description="The stream's options before the update.")
-    on_failure: Literal["rollback", "halt"] = Field(
-        validation_alias=AliasPath("request", "on_failure"),
-        description="What happens if the new release fails. `rollback`: the old release runs again. `halt`: the "
+    on_failure: Literal["rollback", "halt"] = read_at(
+        "request.on_failure",
+        "What happens if the new release fails. `rollback`: the old release runs again. `halt`: the "
         "new release stays until a person decides.",
     )
-    thresholds: WatchBounds = Field(
-        validation_alias=AliasPath("request", "bounds"),
-        description="The limits for the new release's figures.",
-    )
-    is_trusted: bool = Field(
-        validation_alias=AliasPath("request", "is_trusted"),
-        description="Whether the wanted release was STABLE before. Refeed does not validate such a release again.",
+    thresholds: WatchBounds = read_at("request.bounds", "The limits for the new release's figures.")
+    is_trusted: bool = read_at(
+        "request.is_trusted",
+        "Whether the wanted release was STABLE before. Refeed does not validate such a release again.",
     )
     manifest: UpdateManifestOut | None = Field(
         description="The rollout or schedule that requested the update. Null if a person did."
