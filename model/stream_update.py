@@ -133,6 +133,8 @@ _BEFORE: Final = frozenset(
 _SHOWN: Final = frozenset(
     {UpdateState.STARTING, UpdateState.HANDING_OVER, UpdateState.ROLLING_BACK, UpdateState.HANDING_BACK}
 )
+# What a request did not have in the first release with updates, and is not kept where it is as usual.
+_LATER_FIELDS: Final = ("shadow", "is_halting", "bounds", "when_inconclusive", "strategy", "is_trusted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,20 +181,12 @@ class UpdateRequest:
 
     def to_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes; an agent of an earlier release knows no field of later ones."""
-        fields = asdict(self)
-        if self.shadow is None:
-            del fields["shadow"]
-        if not self.is_halting:
-            del fields["is_halting"]
-        if self.bounds == USUAL_BOUNDS:
-            del fields["bounds"]
-        if self.when_inconclusive is WhenInconclusive.KEEP:
-            del fields["when_inconclusive"]
-        if not self.is_restart:
-            del fields["strategy"]
-        if not self.is_trusted:
-            del fields["is_trusted"]
-        return fields
+        unsaid = [
+            each.name
+            for each in dataclass_fields(self)
+            if each.name in _LATER_FIELDS and getattr(self, each.name) == each.default
+        ]
+        return {name: value for name, value in asdict(self).items() if name not in unsaid}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:

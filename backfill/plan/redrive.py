@@ -30,6 +30,8 @@ _Message = tuple[str, str]
 Answer = Callable[..., list[dict[str, Any]]]
 # Returns which of the tables exist, None where not all of them may be read.
 FindStaging = Callable[[Sequence[str]], Sequence[str] | None]
+# What the count of dead letters has as it is shown.
+_COUNTED: Final = ("source", "topic", "code", "messages", "first_ingest_time", "last_ingest_time")
 
 
 class LetterReasonOut(BaseModel):
@@ -220,14 +222,9 @@ class LetterCounter:
         self, row: Mapping[str, Any], place: SourcePlace | None, tables: Sequence[str] | None, since: _Parameters
     ) -> LetterReasonOut:
         return LetterReasonOut(
-            source=row["source"],
-            topic=row["topic"],
-            code=row["code"],
+            **{name: row[name] for name in _COUNTED},
             path=row["path"] or None,
-            messages=row["messages"],
             repaired=None if tables is None else row["repaired"],
-            first_ingest_time=row["first_ingest_time"],
-            last_ingest_time=row["last_ingest_time"],
             example_message_id=row["example_message_ids"][0],
             example_message_ids=list(row["example_message_ids"]),
             example_reason=row["example_reasons"][0],

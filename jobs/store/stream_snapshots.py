@@ -371,11 +371,7 @@ def insert_restore(
     idempotency: Idempotency | None = None,
 ) -> RestoreRecord:
     """Have an agent put the stream to the snapshot before it starts the stream."""
-    request = {
-        "stream": stream,
-        "snapshot_id": snapshot_id,
-        "discard_staged": discard_staged,
-    }
+    request = {"stream": stream, "snapshot_id": snapshot_id, "discard_staged": discard_staged}
     made = begin_job(
         connection,
         now,
