@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from typing import Any
+from uuid import uuid4
 
 from console.view import find_time
 from console.visit import Visit
@@ -53,6 +54,16 @@ class Action:
     scope: str
     describe: Callable[[Visit, Mapping[str, str]], ActionPage]
     perform: Callable[[Visit, Mapping[str, str]], str]
+
+
+def key_field(given: Mapping[str, str]) -> FormField:
+    """Return the hidden field by which a form that is sent twice creates one thing."""
+    return FormField("key", "", kind="hidden", value=read_key(given))
+
+
+def read_key(given: Mapping[str, str]) -> str:
+    """Return the form's idempotency key, or a new one."""
+    return given.get("key") or str(uuid4())
 
 
 def form_fault(fault: str, *, status: int = 422, **details: str) -> RequestRefusedError:

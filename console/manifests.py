@@ -4,9 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
-from uuid import uuid4
 
-from console.forms import Action, ActionPage, FormField
+from console.forms import Action, ActionPage, FormField, key_field, read_key
 from console.jobs import EVENTS, sum_up
 from console.visit import PagePart, Visit, read_part
 from model.plain_yaml import write_yaml
@@ -136,7 +135,6 @@ def _describe_launch(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     document, is_template = found["document"], found["kind"] == "Template"
     kind = document["launch"]["kind"] if is_template else ""
     fields = tuple(_parameter(name, each, given) for name, each in document.get("parameters", {}).items())
-    key = FormField("key", "", kind="hidden", value=given.get("key") or str(uuid4()))
     return ActionPage(
         title=f"Launch: {found['name']}",
         effects=(
@@ -147,7 +145,7 @@ def _describe_launch(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         else (f"{found['name']} is a {found['kind']}, and only a template can be launched.",),
         button=f"Launch the {kind}",
         back=_path(found["name"]),
-        fields=(*fields, key) if is_template else (),
+        fields=(*fields, key_field(given)) if is_template else (),
         is_possible=is_template,
         scope=STREAMS_OPERATE if kind in {*StreamKind} else RUN,
     )
@@ -171,7 +169,7 @@ def _launch(visit: Visit, fields: Mapping[str, str]) -> str:
     declared = visit.api.read_manifest(name)["document"].get("parameters", {})
     texts = {each: fields.get(_field(each), "").strip() for each in declared}
     values = {each: _typed(declared[each].get("type", ""), text) for each, text in texts.items() if text}
-    made = visit.api.launch_template(name, values, idempotency_key=fields.get("key") or str(uuid4()))
+    made = visit.api.launch_template(name, values, idempotency_key=read_key(fields))
     collection = "streams" if made["kind"] in {*StreamKind} else "jobs"
     return f"/{collection}/{quote(made['id'], safe='')}"
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from typing import Any, Final
-from uuid import uuid4
 
-from console.forms import FormField
+from console.forms import FormField, key_field, read_key
 from console.new_backfill import describe_new_backfill, launch_backfill
 from console.visit import Visit
 
@@ -28,7 +27,7 @@ def rerun_fields(job: Mapping[str, Any], given: Mapping[str, str]) -> tuple[Form
         tables = given.get("tables", " ".join(job["tables"]))
         return (
             FormField("tables", "Tables", value=tables, help="archive or dataset.table, separated by spaces."),
-            _key_of(given),
+            key_field(given),
         )
     if job["kind"] != "merge":
         return ()
@@ -39,13 +38,8 @@ def rerun_fields(job: Mapping[str, Any], given: Mapping[str, str]) -> tuple[Form
         FormField("source", "Source", value=form["source"], help="Leave the field empty to merge all sources."),
         FormField("since", "Since", value=form["since"], help=_SINCE_HELP),
         FormField("dry_run", "Only show the result, and change nothing", kind="checkbox", value=form["dry_run"]),
-        _key_of(given),
+        key_field(given),
     )
-
-
-def _key_of(given: Mapping[str, str]) -> FormField:
-    """Return the field by which a form that is sent twice creates one job."""
-    return FormField("key", "", kind="hidden", value=given.get("key") or str(uuid4()))
 
 
 def rerun(visit: Visit, fields: Mapping[str, str]) -> str:
@@ -56,7 +50,7 @@ def rerun(visit: Visit, fields: Mapping[str, str]) -> str:
     """
     if visit.path_params["id"].startswith("bf_"):
         return launch_backfill(visit, fields)
-    key = fields.get("key") or str(uuid4())
+    key = read_key(fields)
     if visit.path_params["id"].startswith("cp_"):
         wanted = {"tables": fields.get("tables", "").split()}
         return f"/jobs/{visit.api.compactions.create(wanted, idempotency_key=key)['id']}"

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
-from uuid import uuid4
 
-from console.forms import Action, ActionPage, FormField
+from console.forms import Action, ActionPage, key_field, read_key
 from console.home import path_of
 from console.jobs import EVENTS
 from console.visit import Visit
@@ -70,21 +69,19 @@ def _effects(schedule: Mapping[str, Any], verb: str) -> tuple[str, ...]:
 def _action(verb: str) -> Action:
     def describe(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         schedule = visit.api.read_schedule(visit.path_params["name"])
-        # A form that is sent twice runs nothing twice.
-        key = FormField("key", "", kind="hidden", value=given.get("key") or str(uuid4()))
         return ActionPage(
             title=f"{_BUTTONS[verb]}: {schedule['name']}",
             effects=_effects(schedule, verb),
             button=_BUTTONS[verb],
             back=_path(schedule["name"]),
-            fields=(key,) if verb == "run" else (),
+            fields=(key_field(given),) if verb == "run" else (),
             is_possible=verb in _find_verbs(schedule),
         )
 
     def perform(visit: Visit, fields: Mapping[str, str]) -> str:
         name = visit.path_params["name"]
         if verb == "run":
-            visit.api.run_schedule(name, idempotency_key=fields.get("key") or str(uuid4()))
+            visit.api.run_schedule(name, idempotency_key=read_key(fields))
         else:
             visit.api.act_on_schedule(name, verb)
         return _path(name)
