@@ -137,7 +137,9 @@ class StreamService:
     def get_for_change(self, name: str, *, principal: Principal, versions: Versions = None) -> StreamRecord:
         """Return the record of a stream that the caller is about to change."""
         principal.require(STREAMS_OPERATE)
-        return self._seen(name, versions)
+        record = self._store.get_stream(name)
+        check_versions(record, versions)
+        return record
 
     def drain(
         self,
@@ -182,16 +184,12 @@ class StreamService:
             RequestInvalidError: an option is none, or can't change while the stream runs; all are named.
             StreamStateError: it has ended, or is to end.
         """
-        principal.require(STREAMS_OPERATE)
-        record = self._seen(name, versions)
+        record = self.get_for_change(name, principal=principal, versions=versions)
         if errors := [*option_errors(record.kind, options), *_unchangeable(record, options)]:
             raise RequestInvalidError.of_all(errors)
         if not options:
             return record
-        expected = None if versions is None else record.version
-        changed = self._store.change_stream(
-            record.name, actor=principal.name, options=options, expected_version=expected
-        )
+        changed = self._store.change_stream(name, actor=principal.name, options=options, versions=versions)
         _LOG.info("stream_changed", stream=record.name, options=sorted(options), by=principal.name)
         return changed
 
@@ -205,21 +203,10 @@ class StreamService:
         *,
         timeout_seconds: float = DRAIN_TIMEOUT_SECONDS,
     ) -> StreamRecord:
-        record = self._seen(name, versions)
         record = self._store.end_stream(
-            record.name,
-            wanted,
-            actor=principal.name,
-            timeout_seconds=timeout_seconds,
-            why=why,
-            expected_version=None if versions is None else record.version,
+            name, wanted, actor=principal.name, timeout_seconds=timeout_seconds, why=why, versions=versions
         )
         _LOG.info("stream_ends", stream=record.name, wanted=wanted.value, by=principal.name)
-        return record
-
-    def _seen(self, name: str, versions: Versions) -> StreamRecord:
-        record = self._store.get_stream(name)
-        check_versions(record, versions)
         return record
 
     def _check_launch(self, request: StreamLaunch, kind: StreamKind) -> dict[str, Any]:

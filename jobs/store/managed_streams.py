@@ -1,6 +1,6 @@
 """Streams as records: what is wanted of each, which agent looks after it, and its history."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from jobs.store.rows import key_columns
 from jobs.store.stream_rows import (
     append_line,
     check_living,
-    check_version,
+    check_versions,
     find_row,
     get_record,
     record_of,
@@ -153,7 +153,7 @@ class ManagedStreams:
         actor: str,
         timeout_seconds: float = DRAIN_TIMEOUT_SECONDS,
         why: str | None = None,
-        expected_version: int | None = None,
+        versions: Collection[int] | None = None,
     ) -> StreamRecord:
         """Want a living stream DRAINED or CANCELLED; asked for again, a drain gets a new ``timeout_seconds``.
 
@@ -162,12 +162,12 @@ class ManagedStreams:
 
         Raises:
             StreamStateError: it has ended, or it is being cancelled and nothing is left to drain.
-            StreamChangedError: it is no longer at ``expected_version``.
+            StreamChangedError: it is at none of ``versions``.
         """
         with self._database.write() as connection:
             now = self._database.now(connection)
             record = get_record(connection, name, now, for_update=True)
-            check_version(record, expected_version)
+            check_versions(record, versions)
             check_living(record, _ENDED_WAY_OUT)
             if record.wanted is Wanted.CANCELLED and wanted is Wanted.DRAINED:
                 raise StreamStateError(f"{name} is being cancelled, so it can't be drained.", wanted=record.wanted)
@@ -200,19 +200,19 @@ class ManagedStreams:
         options: Mapping[str, Any],
         release: str | None = None,
         why: str | None = None,
-        expected_version: int | None = None,
+        versions: Collection[int] | None = None,
     ) -> StreamRecord:
         """Change options of a living stream one by one, None takes one away, and its release where one is given.
 
         Raises:
             StreamStateError: it has ended, or is to end.
-            StreamChangedError: it is no longer at ``expected_version``.
+            StreamChangedError: it is at none of ``versions``.
             UpdateInProgressError: an update of it has not ended.
         """
         with self._database.write() as connection:
             now = self._database.now(connection)
             record = get_record(connection, name, now, for_update=True)
-            check_version(record, expected_version)
+            check_versions(record, versions)
             check_living(record, _ENDED_WAY_OUT)
             check_not_updating(connection, name)
             if record.wanted is not Wanted.RUNNING:

@@ -64,17 +64,6 @@ def append_line(
     append_event(connection, STREAM, name, kind, at, actor=actor, what=what, generation=generation, **fields)
 
 
-def check_version(record: StreamRecord, expected: int | None) -> None:
-    """Raise unless the stream is at the version that is expected; None is any.
-
-    Raises:
-        StreamChangedError: it is at another one.
-    """
-    if expected not in (None, record.version):
-        message = f"{record.name} is at version {record.version}, not {expected}."
-        raise StreamChangedError(message, version=record.version)
-
-
 def check_versions(record: StreamRecord, versions: Collection[int] | None) -> None:
     """Raise unless the stream is at one of ``versions``; None is any.
 

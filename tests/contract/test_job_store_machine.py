@@ -143,12 +143,12 @@ CALLS: dict[str, dict[str, Draw]] = {
     },
     "end_stream": {
         "name": stream, "wanted": any_of(Wanted.DRAINED, Wanted.CANCELLED), "actor": person, "why": why,
-        "timeout_seconds": any_of(30.0, 60.0), "expected_version": stale,
+        "timeout_seconds": any_of(30.0, 60.0), "versions": stale,
     },
     "change_stream": {
         "name": stream, "actor": person, "release": any_of(None, "2.0"),
         "options": any_of({"slots": 2, "batch_seconds": 1.5}, {"slots": None}, {}),
-        "why": why, "expected_version": stale,
+        "why": why, "versions": stale,
     },
     "take_streams": {"agent": person, "limit": integers(0, 2), "lease_seconds": seconds},
     "renew_streams": {"agent": person, "lease_seconds": seconds},
@@ -260,6 +260,8 @@ class JobStoreMachine(RuleBasedStateMachine):
         for wanted, field in (("expected_version", "version"), ("expected_epoch", "epoch"), ("epoch", "epoch")):
             if given.get(wanted) is not None:
                 given[wanted] = getattr(seen, field, 1) - given[wanted]
+        if given.get("versions") is not None:
+            given["versions"] = {getattr(seen, "version", 1) - given["versions"]}
         if "HOLDER" in given:
             given["owner"] = given.pop("HOLDER") or getattr(seen, "lease_owner", None) or "a"
         if "AGENT" in given:

@@ -1,5 +1,6 @@
 """The rest of the job store of plain dicts: managed streams, keys and the audit log."""
 
+from collections.abc import Collection
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -117,10 +118,8 @@ class JobStoreModel(JobsModel):
     def list_stream_events(self, name: str) -> list[HistoryEvent]:
         return self._stream(name).events
 
-    def end_stream(
-        self, name, wanted, *, actor, timeout_seconds=120.0, why=None, expected_version=None
-    ) -> StreamRecord:
-        kept = self._changeable(name, expected_version)
+    def end_stream(self, name, wanted, *, actor, timeout_seconds=120.0, why=None, versions=None) -> StreamRecord:
+        kept = self._changeable(name, versions)
         record = kept.record
         if (record.wanted, wanted) == (Wanted.CANCELLED, Wanted.DRAINED):
             raise StreamStateError
@@ -138,10 +137,8 @@ class JobStoreModel(JobsModel):
             self._note(kept, "moved", actor, f"{record.state} -> {state}", "It was never started.", **moved)
         return self._show(kept)
 
-    def change_stream(
-        self, name, *, actor, options, release=None, why=None, expected_version=None
-    ) -> StreamRecord:
-        kept = self._changeable(name, expected_version)
+    def change_stream(self, name, *, actor, options, release=None, why=None, versions=None) -> StreamRecord:
+        kept = self._changeable(name, versions)
         record = kept.record
         if record.wanted is not Wanted.RUNNING:
             raise StreamStateError
@@ -156,9 +153,9 @@ class JobStoreModel(JobsModel):
         self._note(kept, "changed", actor, what, why, options=names, release=release, changes=changes)
         return self._show(kept)
 
-    def _changeable(self, name: str, version: int | None) -> KeptStream:
+    def _changeable(self, name: str, versions: Collection[int] | None) -> KeptStream:
         kept = self._stream(name)
-        if version not in {None, kept.record.version}:
+        if versions is not None and kept.record.version not in versions:
             raise StreamChangedError
         if not kept.record.is_living:
             raise StreamStateError
