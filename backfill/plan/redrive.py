@@ -42,25 +42,17 @@ class LetterReasonOut(BaseModel):
     source: str | None = Field(None, description="The source. Null for a backfill.")
     topic: str | None = Field(None, description="The topic to which the messages were first published.")
     code: str = Field(description="The code of the reason.")
-    path: str | None = Field(
-        None, description="The path of the faulty field in the message. Null if the reason has no path."
-    )
+    path: str | None = Field(None, description="The path of the faulty field in the message, if there is one.")
     messages: int = Field(description="Number of messages. Each message counts once, with its latest reason.")
-    repaired: int | None = Field(
-        None, description="How many of the dead letters later became rows. Null means unknown."
-    )
+    repaired: int | None = Field(None, description="How many of them later became rows. Null means unknown.")
     first_ingest_time: datetime | None = Field(None, description="When the first message became a dead letter.")
     last_ingest_time: datetime | None = Field(None, description="When the last message became a dead letter.")
     example_row: int | None = Field(default=None, description="For a backfill, the row of the example message.")
     example_message_id: str | None = Field(description="The id of one message, as an example.")
-    example_message_ids: list[str] | None = Field(
-        None, description="The ids of up to 5 of the messages, the latest first."
-    )
+    example_message_ids: list[str] | None = Field(None, description="Up to 5 ids of messages, the latest first.")
     example_reason: str = Field(description="The reason of the example message.")
     request: dict[str, Any] | None = Field(
-        None,
-        description="A body for `POST /backfills`. The backfill sends all messages that "
-        "are not repaired yet. An empty list in `codes`, `paths` or `message_ids` means all.",
+        None, description="A body for `POST /backfills`, which sends all messages that are not repaired yet."
     )
 
 
@@ -79,7 +71,7 @@ class LetterMessage:
     path: str | None
     reason: str
     publish_time: str | None
-    ingest_time: str | None
+    at: str | None
     attributes: dict[str, str | None] | None = None
     data: bytes | None = None
     data_bytes: int | None = None
@@ -166,7 +158,7 @@ class LetterCounter:
                 **{name: row[name] for name in ("source", "topic", "message_id", "code", "reason")},
                 path=row["path"] or None,
                 publish_time=render_time(row["publish_time"]),
-                ingest_time=render_time(row["ingest_time"]),
+                at=render_time(row["ingest_time"]),
                 **({} if preview_bytes is None else _payload_of(row)),
             )
             for row in rows

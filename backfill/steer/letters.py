@@ -44,7 +44,6 @@ def show_letter(letter: DeadLetter, *, reader: Principal, preview_bytes: int | N
 def show_pipeline_letter(letter: LetterMessage, *, reader: Principal, preview_bytes: int | None) -> dict[str, Any]:
     """Return a dead letter of the pipeline as :func:`show_letter` does; without ``preview_bytes`` no payload."""
     fields = asdict(letter)
-    fields["at"] = fields.pop("ingest_time")
     if preview_bytes is None or letter.data is None or not reader.may_read(letter.topic):
         return {**fields, **_HIDDEN, "is_cut": None}
     return {**fields, **_preview(letter.data, preview_bytes)}

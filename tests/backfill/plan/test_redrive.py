@@ -233,4 +233,4 @@ def test_messages_are_listed_by_their_latest_reason_to_be_chosen_by_id(desk):
     assert listed(path="m") == [("b", "wrong_type", "m")]
     assert listed(limit=1) == [("a", "wrong_type", "n[]")]
     (one,) = desk.counter.list_messages(LetterChoice("orders", DAY, path="m"), limit=9)
-    assert (one.reason, one.ingest_time) == ("m: is null.", "2026-01-10T02:00:00.000000Z")
+    assert (one.reason, one.at) == ("m: is null.", "2026-01-10T02:00:00.000000Z")
