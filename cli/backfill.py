@@ -15,11 +15,11 @@ from cli.api import open_api
 from cli.backfill_view import plan_lines, query_lines
 from cli.completion import complete_object
 from cli.flags import read_given, takes_fields
-from cli.jobs import BACKFILL, list_table, print_page
+from cli.jobs import BACKFILL, print_page
 from cli.kinds import KINDS
 from cli.moments import parse_range
-from cli.options import JsonOption, PageSizeOption, PageTokenOption, WatchOption, YesOption
-from cli.terminal import ExitCode, confirm, err, out, print_found, print_json, render_table
+from cli.options import JsonOption, PageSizeOption, PageTokenOption, WatchOption, YesOption, key_option
+from cli.terminal import Columns, ExitCode, confirm, err, list_table, out, print_found, print_json
 from model.declaration import declared_fields
 from model.errors import InputError, RequestRefusedError
 from model.moment import render_moment
@@ -41,6 +41,20 @@ IdArgument = Annotated[
 _FIRST: Final = ("query", "from_", "to", "source_attributes", "where", "parameters", "topic")
 _ALL: Final = tuple(each.name for each in declared_fields(BackfillCreate) if each.name != "source_topic")
 _Request = dict[str, Any]
+_REASON_COLUMNS: Final[Columns] = {
+    "code": "code",
+    "messages": "messages",
+    "first row": "example_row",
+    "its reason": "example_reason",
+}
+_MISSING_COLUMNS: Final[Columns] = {
+    "row": "row",
+    "message_id": "message_id",
+    "topic": "topic",
+    "published": "publish_time",
+    "dead letter": "code",
+    "reason": "reason",
+}
 
 
 @takes_fields(BackfillCreate, dict.fromkeys((*_FIRST, *_ALL)))
@@ -68,9 +82,7 @@ def backfill(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only plan. Nothing is published.")] = False,
     yes: YesOption = False,
-    idempotency_key: Annotated[
-        str | None, typer.Option(help="Repeated calls with the same key create only one backfill.")
-    ] = None,
+    idempotency_key: Annotated[str | None, key_option("create only one backfill")] = None,
     watch: WatchOption = False,
     as_json: JsonOption = False,
     **given: Any,
@@ -216,26 +228,12 @@ def list_dead_letters(
     with open_api() as api:
         _, job = KINDS.find(api, backfill_id, "dead-letters")
         if by is not None:
-            print_found(api.count_dead_letters(job=job), _reason_lines, as_json=as_json)
+            found = api.count_dead_letters(job=job)
+            print_found(found, list_table("reasons", _REASON_COLUMNS), as_json=as_json)
             return
         page = api.list_dead_letters(job=job, page_size=str(page_size), page_token=page_token)
-    print_page(
-        page,
-        list_table(
-            "dead_letters",
-            ["row", "message_id", "code", "reason"],
-            lambda one: [str(one["row"]), one["message_id"] or "", one["code"], one["reason"]],
-        ),
-        as_json=as_json,
-    )
-
-
-def _reason_lines(found: Mapping[str, Any]) -> list[str]:
-    rows = [
-        [one["code"], str(one["messages"]), str(one["example_row"]), one["example_reason"]]
-        for one in found["reasons"]
-    ]
-    return render_table(["code", "messages", "first row", "its reason"], rows)
+    columns = {name: name for name in ("row", "message_id", "code", "reason")}
+    print_page(page, list_table("dead_letters", columns), as_json=as_json)
 
 
 def missing(
@@ -251,17 +249,7 @@ def missing(
     with open_api() as api:
         _, job = KINDS.find(api, backfill_id, "missing")
         page = api.jobs.read_part(job, "missing", page_size=str(page_size), page_token=page_token)
-    columns = {"message_id": "message_id", "topic": "topic", "published": "publish_time"}
-    columns |= {"dead letter": "code", "reason": "reason"}
-    print_page(
-        page,
-        list_table(
-            "messages",
-            ["row", *columns],
-            lambda one: [str(one["row"]), *(one.get(name) or "" for name in columns.values())],
-        ),
-        as_json=as_json,
-    )
+    print_page(page, list_table("messages", _MISSING_COLUMNS), as_json=as_json)
 
 
 def read_query(text: str) -> str:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from cli.terminal import render_fault
 from client.reverting import find_revert_obstacle
 from model.job import JobState
 from model.naming import counted
@@ -196,7 +197,7 @@ def _what_to_do(backfill: Mapping[str, Any]) -> Iterator[str]:
     if reason := _reason(backfill):
         yield reason
     if backfill.get("error"):
-        yield f"{backfill['error']['code']}: {backfill['error']['message']}"
+        yield render_fault(backfill["error"])
 
 
 def _reason(backfill: Mapping[str, Any]) -> str:

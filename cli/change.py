@@ -5,10 +5,9 @@ from typing import Any, Final
 
 import typer
 
-from cli.jobs import JOB_FILTERS, act_on_job, fetch_jobs, job_table, next_of, watch_job
+from cli.jobs import job_kind, job_table, next_of, watch_job
 from cli.moments import render_minute
-from cli.objects import ObjectKind
-from cli.terminal import ExitCode, err, print_found
+from cli.terminal import ExitCode, err, print_found, render_details, render_fault
 from model.job import JobState
 
 
@@ -29,9 +28,7 @@ def end_if_held(found: Mapping[str, Any], *, waits: bool, as_json: bool) -> None
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{found['id']}  {found['state']}"
-    for label, text in _details(found):
-        yield f"  {label:<11} {text}"
+    return render_details(f"{found['id']}  {found['state']}", _details(found))
 
 
 def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -43,24 +40,21 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for kind, made in (found["result"] or {}).items():
         yield "made", f"{kind} {made}"
     if found["error"] is not None:
-        yield "error", f"{found['error']['code']}: {found['error']['message']}"
+        yield "error", render_fault(found["error"])
     if found["state"] == JobState.PENDING:
         yield "expires", f"{render_minute(found['expires_at'])} UTC"
 
 
-CHANGE: Final = ObjectKind(
-    name="change",
-    plural="changes",
-    prefix="ch",
-    fetch=fetch_jobs("change", "changes"),
-    filters=("stream", *JOB_FILTERS),
-    table=job_table("changes", ("what",), lambda found: [f"{found['verb']} {found['name']}"]),
-    read=lambda api, job_id: api.jobs.read(job_id),
+CHANGE: Final = job_kind(
+    "change",
+    "ch",
+    filters=("stream",),
+    table=job_table("changes", {"what": lambda job: f"{job['verb']} {job['name']}"}),
     lines=_lines,
     next=next_of(
         PENDING="refeed approve {id}, by a person other than {created_by}",
         **dict.fromkeys(("SUCCEEDED", "CANCELLED", "FAILED"), "refeed events {resource}/{name}"),
     ),
-    acts={verb: act_on_job(verb) for verb in ("approve", "reject", "cancel")},
+    acts=("approve", "reject", "cancel"),
     follow=lambda api, found: watch_job(api, found, lambda seen: str(seen["what"])),
 )

@@ -16,7 +16,7 @@ from cli.flags import read_given, takes_fields
 from cli.jobs import BACKFILL
 from cli.moments import FromOption, parse_moment, render_count, render_minute
 from cli.options import JsonOption, PageSizeOption, PageTokenOption, WatchOption, YesOption
-from cli.terminal import COLUMNS, ExitCode, err, out, print_found, render_figures
+from cli.terminal import COLUMNS, Columns, ExitCode, err, out, print_found, tabulate
 from model.errors import InputError
 from model.naming import did_you_mean
 
@@ -158,20 +158,14 @@ def dead_letter_lines(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not reasons:
         yield "The pipeline has no dead letters in this period."
         return
-    names = ["source", "code", "path", "messages", "repaired", "last", "example"]
-    rows = [
-        [
-            one["source"],
-            one["code"],
-            one["path"] or "",
-            render_count(one["messages"]),
-            render_count(one["repaired"]),
-            render_minute(one["last_ingest_time"]),
-            one["example_message_id"],
-        ]
-        for one in reasons
-    ]
-    yield from render_figures(names, rows, left=3)
+    columns: Columns = {
+        **{name: name for name in ("source", "code", "path")},
+        "messages": lambda it: render_count(it["messages"]),
+        "repaired": lambda it: render_count(it["repaired"]),
+        "last": lambda it: render_minute(it["last_ingest_time"]),
+        "example": "example_message_id",
+    }
+    yield from tabulate(columns, reasons, left=3)
     yield ""
     width = out.width if out.is_terminal else COLUMNS
     for one in reasons:

@@ -12,7 +12,7 @@ from cli.completion import name_argument
 from cli.moments import UNKNOWN, FromOption, ToOption, parse_range, render_count, render_minute, render_seconds
 from cli.objects import ObjectKind
 from cli.options import JsonOption
-from cli.terminal import print_found, render_figures
+from cli.terminal import Columns, print_found, render_fault, tabulate
 from model.message import parse_resource_id
 from model.moment import render_moment
 from model.naming import counted
@@ -54,18 +54,15 @@ def _topics_lines(found: Mapping[str, Any]) -> Iterator[str]:
     if not found["topics"]:
         yield "There are no topics. 'refeed attach TOPIC' backs up a topic, 'refeed publish FILE' creates topics."
         return
-    rows = [
-        [
-            each["topic"],
-            _render_backup(each),
-            render_seconds(each["lag_seconds"]) if each["is_attached"] else "-",
-            render_count(each["backlog_messages"]) if each["is_attached"] else "-",
-            _render_age(each["freshness_seconds"], has_some=each["messages"] != 0),
-            render_count(each["messages"]),
-        ]
-        for each in found["topics"]
-    ]
-    yield from render_figures(["topic", "backed up", "lag", "backlog", "newest", "in 7 days"], rows)
+    columns: Columns = {
+        "topic": "topic",
+        "backed up": _render_backup,
+        "lag": lambda it: render_seconds(it["lag_seconds"]) if it["is_attached"] else "-",
+        "backlog": lambda it: render_count(it["backlog_messages"]) if it["is_attached"] else "-",
+        "newest": lambda it: _render_age(it["freshness_seconds"], has_some=it["messages"] != 0),
+        "in 7 days": lambda it: render_count(it["messages"]),
+    }
+    yield from tabulate(columns, found["topics"], left=1)
     loose = [each["topic"] for each in found["topics"] if not each["is_attached"]]
     if loose:
         yield f"\nTo back up the other topics: refeed attach {' '.join(loose)}"
@@ -83,27 +80,23 @@ def render_streams(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             "No stream has reported yet. 'refeed up' starts all streams, 'refeed backup' starts the backup stream."
         )
         return
-    rows = [
-        [
-            each["name"],
-            each["state"],
-            _render_age(each["seconds_since_report"], has_some=True),
-            _render_rate(each),
-            render_seconds(each["lag_seconds"]),
-            render_count(each["backlog_messages"]),
-            render_count(each["totals"].get("messages")),
-        ]
-        for each in found
-    ]
-    names = ["stream", "state", "report", "messages/s", "lag", "backlog", "since start"]
-    yield from render_figures(names, rows, left=2)
+    columns: Columns = {
+        "stream": "name",
+        "state": "state",
+        "report": lambda it: _render_age(it["seconds_since_report"], has_some=True),
+        "messages/s": _render_rate,
+        "lag": lambda it: render_seconds(it["lag_seconds"]),
+        "backlog": lambda it: render_count(it["backlog_messages"]),
+        "since start": lambda it: render_count(it["totals"].get("messages")),
+    }
+    yield from tabulate(columns, found, left=2)
     if any(each["rates"] for each in found):
         yield "MESSAGES/S is over the last minute, or less after a start."
     if any(each["totals"].get("messages") is not None for each in found):
         yield "SINCE START counts from 0 with each new process of the stream."
     for each in found:
         if each["error"]:
-            yield f"{each['name']}: {each['error']['code']}: {each['error']['message']}"
+            yield f"{each['name']}: {render_fault(each['error'])}"
         elif each["state"] == "NOT_REPORTING":
             silent = render_seconds(each["seconds_since_report"])
             yield f"{each['name']}: no report for {silent}; run 'refeed doctor' on its machine"

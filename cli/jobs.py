@@ -11,7 +11,18 @@ from cli.backfill_view import backfill_lines, whole_backfill_lines
 from cli.backfill_watch import watch_live
 from cli.moments import render_count, render_minute
 from cli.objects import Act, ObjectKind
-from cli.terminal import COLUMNS, err, print_found, print_json, render_leaving, render_table, row_length
+from cli.terminal import (
+    COLUMNS,
+    Columns,
+    err,
+    print_found,
+    print_json,
+    render_fault,
+    render_leaving,
+    render_table,
+    row_length,
+    tabulate,
+)
 from model.declaration import declared_fields, json_name
 from model.job import JobState
 from reporting.request import MergeCreate
@@ -20,9 +31,13 @@ if TYPE_CHECKING:
     from client.api import RefeedApi
     from client.jobs import KindCalls
 
-Cells = Callable[[Mapping[str, Any]], Sequence[str]]
 _PENDING: Final = "-"
-_WIDE: Final = ("ended", "error", "description")
+_CREATED: Final[Columns] = {"by": "created_by", "created": lambda job: render_minute(job["created_at"])}
+_WIDE: Final[Columns] = {
+    "ended": lambda job: render_minute(job["finished_at"]) if job.get("finished_at") else _PENDING,
+    "error": lambda job: (job.get("error") or {}).get("code", ""),
+    "description": "description",
+}
 JOB_FILTERS: Final = ("state", "since", "created_by", "id_prefix", "order_by", "page_size", "page_token")
 
 
@@ -34,6 +49,29 @@ def fetch_jobs(kind: str, plural: str) -> "Callable[[RefeedApi, Mapping[str, Any
         return {plural: page.pop("jobs"), **page}
 
     return fetch
+
+
+def job_kind(
+    name: str,
+    prefix: str,
+    *,
+    filters: Sequence[str] = (),
+    acts: Sequence[str] = (),
+    rerun: Act | None = None,
+    **more: Any,
+) -> ObjectKind:
+    """Return a kind of jobs, which are listed, read and steered as those of every kind; ``more`` are its own."""
+    plural = f"{name}s"
+    return ObjectKind(
+        name=name,
+        plural=plural,
+        prefix=prefix,
+        fetch=fetch_jobs(name, plural),
+        filters=(*filters, *JOB_FILTERS),
+        read=lambda api, job_id: api.jobs.read(job_id),
+        acts={verb: act_on_job(verb) for verb in acts} | ({} if rerun is None else {"rerun": rerun}),
+        **more,
+    )
 
 
 def act_on_job(verb: str) -> Act:
@@ -60,63 +98,43 @@ def _rerun(names: Sequence[str], kind: "Callable[[RefeedApi], KindCalls]") -> Ac
     return create
 
 
-def list_table(name: str, columns: Sequence[str], cells: Cells) -> Callable[[Mapping[str, Any]], list[str]]:
-    """Return what renders the things called ``name`` of a page as a table."""
-    return lambda page: render_table(columns, [cells(each) for each in page[name]])
-
-
-def job_table(plural: str, columns: Sequence[str], cells: Cells) -> Callable[[Mapping[str, Any]], list[str]]:
+def job_table(plural: str, columns: Columns) -> Callable[[Mapping[str, Any]], list[str]]:
     """Return what renders the jobs called ``plural`` of a page as a table; a wide one has more columns."""
 
     def render(page: Mapping[str, Any]) -> list[str]:
-        is_wide = row_length.get() > COLUMNS
-        return list_table(
-            plural,
-            ["id", "state", *columns, "by", "created", *(_WIDE if is_wide else ())],
-            lambda job: [
-                *(job["id"], job["state"], *cells(job), job["created_by"], render_minute(job["created_at"])),
-                *(_wide_cells(job) if is_wide else ()),
-            ],
-        )(page)
+        wide = _WIDE if row_length.get() > COLUMNS else {}
+        return tabulate({"id": "id", "state": "state", **columns, **_CREATED, **wide}, page[plural])
 
     return render
 
 
-def _wide_cells(job: Mapping[str, Any]) -> list[str]:
-    ended, error = job.get("finished_at"), job.get("error") or {}
-    return [render_minute(ended) if ended else _PENDING, error.get("code", ""), job.get("description") or ""]
-
-
-def _backfill_cells(backfill: Mapping[str, Any]) -> list[str]:
+def _published(backfill: Mapping[str, Any]) -> str:
     progress, approval = backfill.get("progress") or {}, backfill.get("approval") or {}
     # Before the query has run, a plan may have counted the rows.
     selected = approval.get("rows") if progress.get("selected") is None else progress["selected"]
-    return [backfill["topic"], f"{progress.get('published') or 0:,} / {render_count(selected)}"]
+    return f"{progress.get('published') or 0:,} / {render_count(selected)}"
 
 
 def merge_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines that show a merge."""
     dry = ", a dry run" if found["dry_run"] else ""
     yield f"{found['id']}  {found['state']}{dry}"
-    rows = [
-        [
-            each["source"],
-            _source_state(found, each),
-            str(each["changed"]),
-            str(each["newer"]),
-            str(len(each["partitions"])),
-        ]
-        for each in found["sources"]
-    ]
-    yield from render_table(["source", "state", "keys read", "keys changed", "partitions"], rows)
+    columns: Columns = {
+        "source": "source",
+        "state": lambda each: _source_state(found, each),
+        "keys read": "changed",
+        "keys changed": "newer",
+        "partitions": lambda each: str(len(each["partitions"])),
+    }
+    yield from tabulate(columns, found["sources"])
     for each in found["sources"]:
         # A merge of an earlier Refeed did not count them.
         if each.get("without_key"):
             yield f"  {render_without_key(each['source'], each['without_key'])}"
         if each["error"]:
-            yield f"  {each['source']}  {each['error']['code']}: {each['error']['message']}"
+            yield f"  {each['source']}  {render_fault(each['error'])}"
     if found["error"] and not any(each["error"] for each in found["sources"]):
-        yield f"  {found['error']['code']}: {found['error']['message']}"
+        yield f"  {render_fault(found['error'])}"
     yield from _nothing_lines(found)
 
 
@@ -161,10 +179,6 @@ def render_without_key(source: str, count: int) -> str:
     return f"{source}: {count:,} without a key; each is a separate row in reporting"
 
 
-def _merge_cells(found: Mapping[str, Any]) -> list[str]:
-    return [found["source"] or "all", f"{found['progress']['merged']} / {found['progress']['sources']}"]
-
-
 def _merge_progress(found: Mapping[str, Any]) -> str:
     return f"{found['progress']['merged']} of {found['progress']['sources']} sources"
 
@@ -174,11 +188,7 @@ def _compaction_lines(found: Mapping[str, Any]) -> Iterator[str]:
     rows = [[table, str(found["files_removed"].get(table, _PENDING))] for table in found["tables"]]
     yield from render_table(["table", "files fewer"], rows)
     if found["error"]:
-        yield f"  {found['error']['code']}: {found['error']['message']}"
-
-
-def _compaction_cells(found: Mapping[str, Any]) -> list[str]:
-    return [f"{len(found['files_removed'])} / {len(found['tables'])}", f"{sum(found['files_removed'].values()):,}"]
+        yield f"  {render_fault(found['error'])}"
 
 
 def _compaction_progress(found: Mapping[str, Any]) -> str:
@@ -211,55 +221,50 @@ def _next_of_merge(found: Mapping[str, Any]) -> str:
     return _NEXT(found)
 
 
-BACKFILL: Final = ObjectKind(
-    name="backfill",
-    plural="backfills",
-    prefix="bf",
-    fetch=fetch_jobs("backfill", "backfills"),
-    filters=("topic", "label", *JOB_FILTERS),
-    table=job_table("backfills", ("topic", "published / selected"), _backfill_cells),
-    read=lambda api, job_id: api.jobs.read(job_id),
+BACKFILL: Final = job_kind(
+    "backfill",
+    "bf",
+    filters=("topic", "label"),
+    table=job_table("backfills", {"topic": "topic", "published / selected": _published}),
     lines=backfill_lines,
     whole_lines=whole_backfill_lines,
-    acts={
-        **{verb: act_on_job(verb) for verb in ("pause", "resume", "cancel", "retry", "approve", "revert")},
-        "rerun": _rerun(_names_of(BackfillRequest), lambda api: api.backfills),
-    },
+    acts=("pause", "resume", "cancel", "retry", "approve", "revert"),
+    rerun=_rerun(_names_of(BackfillRequest), lambda api: api.backfills),
     verbs=("logs", "figures", "set", "missing", "dead-letters"),
     follow=lambda api, found: watch_live(api, found["id"]),
     succeeded=_has_arrived,
 )
-MERGE: Final = ObjectKind(
-    name="merge",
-    plural="merges",
-    prefix="mg",
-    fetch=fetch_jobs("merge", "merges"),
-    filters=JOB_FILTERS,
-    table=job_table("merges", ("source", "merged / sources"), _merge_cells),
-    read=lambda api, job_id: api.jobs.read(job_id),
+MERGE: Final = job_kind(
+    "merge",
+    "mg",
+    table=job_table(
+        "merges",
+        {
+            "source": lambda job: job["source"] or "all",
+            "merged / sources": lambda job: f"{job['progress']['merged']} / {job['progress']['sources']}",
+        },
+    ),
     lines=merge_lines,
     next=_next_of_merge,
-    acts={
-        **{verb: act_on_job(verb) for verb in ("cancel", "retry")},
-        "rerun": _rerun(_names_of(MergeCreate), lambda api: api.merges),
-    },
+    acts=("cancel", "retry"),
+    rerun=_rerun(_names_of(MergeCreate), lambda api: api.merges),
     verbs=("logs",),
     follow=lambda api, found: watch_job(api, found, _merge_progress),
 )
-COMPACTION: Final = ObjectKind(
-    name="compaction",
-    plural="compactions",
-    prefix="cp",
-    fetch=fetch_jobs("compaction", "compactions"),
-    filters=JOB_FILTERS,
-    table=job_table("compactions", ("compacted / tables", "files fewer"), _compaction_cells),
-    read=lambda api, job_id: api.jobs.read(job_id),
+COMPACTION: Final = job_kind(
+    "compaction",
+    "cp",
+    table=job_table(
+        "compactions",
+        {
+            "compacted / tables": lambda job: f"{len(job['files_removed'])} / {len(job['tables'])}",
+            "files fewer": lambda job: f"{sum(job['files_removed'].values()):,}",
+        },
+    ),
     lines=_compaction_lines,
     next=_NEXT,
-    acts={
-        **{verb: act_on_job(verb) for verb in ("cancel", "retry")},
-        "rerun": _rerun(["tables"], lambda api: api.compactions),
-    },
+    acts=("cancel", "retry"),
+    rerun=_rerun(["tables"], lambda api: api.compactions),
     verbs=("logs",),
     follow=lambda api, found: watch_job(api, found, _compaction_progress),
 )
@@ -274,7 +279,7 @@ JOB: Final = ObjectKind(
     plural="jobs",
     fetch=_any_fetch,
     filters=("kind", "topic", "label", "stream", *JOB_FILTERS),
-    table=job_table("jobs", ("kind",), lambda job: [job["kind"]]),
+    table=job_table("jobs", {"kind": "kind"}),
 )
 
 

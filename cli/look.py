@@ -1,7 +1,7 @@
 """``refeed get``, ``describe``, ``watch``, ``logs`` and ``figures``: what there is, of every kind of object."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 import typer
@@ -23,13 +23,11 @@ from cli.options import (
 )
 from cli.parameters import parse_label
 from cli.stream import history_lines
-from cli.terminal import COLUMNS, Output, print_as, print_found, render_table, row_length
+from cli.terminal import COLUMNS, Columns, Output, list_table, print_as, print_found, row_length
 from model.errors import InputError
 from model.job import JobState
 from model.naming import did_you_mean
 from model.stream_update import UpdateState
-
-_RATES: Final = ("published", "rate_messages_per_second", "rate_limit_messages_per_second")
 
 
 def get(
@@ -177,17 +175,18 @@ def figures(
         if kind.name == "stream":
             print_found(api.list_stream_histories(over, object_id), history_lines, as_json=as_json)
         else:
-            print_found(api.jobs.read_part(object_id, "figures"), _rates_lines, as_json=as_json)
+            found = api.jobs.read_part(object_id, "figures")
+            print_found(found, list_table("intervals", _RATE_COLUMNS), as_json=as_json)
 
 
-def _rates_lines(found: Mapping[str, Any]) -> list[str]:
-    rows = [
-        [
-            one["end"],
-            *("unknown" if one[name] is None else f"{one[name]:,}" for name in _RATES[:2]),
-            "none" if one[_RATES[2]] is None else f"{one[_RATES[2]]:,}",
-            one["event_time"] or "",
-        ]
-        for one in found["intervals"]
-    ]
-    return render_table(["until", "published", "msgs/s", "limit", "publish time"], rows)
+def _figure(name: str, if_null: str = "unknown") -> Callable[[Mapping[str, Any]], str]:
+    return lambda it: if_null if it[name] is None else f"{it[name]:,}"
+
+
+_RATE_COLUMNS: Final[Columns] = {
+    "until": "end",
+    "published": _figure("published"),
+    "msgs/s": _figure("rate_messages_per_second"),
+    "limit": _figure("rate_limit_messages_per_second", "none"),
+    "publish time": "event_time",
+}

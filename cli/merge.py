@@ -14,9 +14,17 @@ from cli.flags import read_given, takes_fields
 from cli.invocation import HomeGroup, open_deployment
 from cli.jobs import MERGE, render_without_key
 from cli.moments import parse_moment, render_minute
-from cli.options import EXIT_CODES, WATCH_EXIT_CODES, CreatedSinceOption, JsonArrayOption, JsonOption, WatchOption
+from cli.options import (
+    EXIT_CODES,
+    WATCH_EXIT_CODES,
+    CreatedSinceOption,
+    JsonArrayOption,
+    JsonOption,
+    WatchOption,
+    key_option,
+)
 from cli.services import service_settings
-from cli.terminal import print_found, render_table
+from cli.terminal import Columns, print_found, render_table, tabulate
 from model.errors import InputError, RefeedError
 from model.moment import render_moment
 from reporting.request import MergeCreate
@@ -91,9 +99,7 @@ def merge(
 @takes_fields(MergeCreate)
 def create(
     *,
-    idempotency_key: Annotated[
-        str | None, typer.Option(help="Repeated calls with the same key create only one merge.")
-    ] = None,
+    idempotency_key: Annotated[str | None, key_option("create only one merge")] = None,
     watch: WatchOption = False,
     as_json: JsonOption = False,
     **given: Any,
@@ -123,19 +129,16 @@ def audits(
 
 
 def _audit_lines(found: Mapping[str, Any]) -> list[str]:
-    rows = [
-        [
-            render_minute(night["finished_at"]),
-            night["source"],
-            night["state"],
-            f"{night['changed']:,}",
-            f"{night['newer']:,}",
-            f"{night['rows_after'] - night['rows_before']:+,}",
-            ", ".join(each["name"] for each in night["audits"] if not each["is_passed"]) or "-",
-        ]
-        for night in found["nights"]
-    ]
-    return render_table(["ended (UTC)", "source", "state", "keys", "newer", "rows", "failed audits"], rows)
+    columns: Columns = {
+        "ended (UTC)": lambda it: render_minute(it["finished_at"]),
+        "source": "source",
+        "state": "state",
+        "keys": lambda it: f"{it['changed']:,}",
+        "newer": lambda it: f"{it['newer']:,}",
+        "rows": lambda it: f"{it['rows_after'] - it['rows_before']:+,}",
+        "failed audits": lambda it: ", ".join(e["name"] for e in it["audits"] if not e["is_passed"]) or "-",
+    }
+    return tabulate(columns, found["nights"])
 
 
 def _together(failed: Mapping[str, RefeedError], count: int) -> RefeedError:

@@ -1,6 +1,6 @@
 """Options that several commands have, and what their exit codes mean."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -63,4 +63,11 @@ CreatedSinceOption = Annotated[
     ),
 ]
 TailOption = Annotated[int, typer.Option(min=0, max=100_000, help="Print the last N lines of the log.")]
+
+
+def key_option(once: str) -> Any:
+    """Return the option of an idempotency key; ``once`` says what repeated calls do only once."""
+    return typer.Option(help=f"Repeated calls with the same key {once}.")
+
+
 FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the job has ended.")]

@@ -4,14 +4,12 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
 from uuid import uuid4
 
-import typer
-
 from cli.api import open_api, poll
 from cli.completion import name_argument
 from cli.moments import render_minute
 from cli.objects import ObjectKind
-from cli.options import JsonOption
-from cli.terminal import print_found, render_table
+from cli.options import JsonOption, key_option
+from cli.terminal import list_table, print_found, render_table
 
 # A replica looks every second for runs to start.
 _START_SECONDS: Final = 10.0
@@ -19,9 +17,7 @@ _START_SECONDS: Final = 10.0
 
 def run_now(
     name: Annotated[str, name_argument("schedule")],
-    idempotency_key: Annotated[
-        str | None, typer.Option(help="Repeated calls with the same key make only one run.", show_default=False)
-    ] = None,
+    idempotency_key: Annotated[str | None, key_option("make only one run")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a schedule's job now, for the newest slot that has ended, with your own permissions.
@@ -40,20 +36,9 @@ def run_now(
     print_found(found, _run_lines, as_json=as_json)
 
 
-def _table(found: Mapping[str, Any]) -> list[str]:
-    rows = []
-    for each in found["schedules"]:
-        last = each["runs"][0] if each["runs"] else None
-        rows.append(
-            (
-                each["name"],
-                each["job"],
-                f"{each['cron']} {each['time_zone']}",
-                "paused" if each["paused"] else _minute(next(iter(each["next_slots"]), None)),
-                "" if last is None else f"{last['state']} {_minute(last['slot_end'])}",
-            )
-        )
-    return render_table(("schedule", "job", "cron", "next", "last"), rows)
+def _last(found: Mapping[str, Any]) -> str:
+    last = found["runs"][0] if found["runs"] else None
+    return "" if last is None else f"{last['state']} {_minute(last['slot_end'])}"
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -87,7 +72,16 @@ SCHEDULE: Final = ObjectKind(
     name="schedule",
     plural="schedules",
     fetch=lambda api, _: {"schedules": api.list_schedules()},
-    table=_table,
+    table=list_table(
+        "schedules",
+        {
+            "schedule": "name",
+            "job": "job",
+            "cron": lambda it: f"{it['cron']} {it['time_zone']}",
+            "next": lambda it: "paused" if it["paused"] else _minute(next(iter(it["next_slots"]), None)),
+            "last": _last,
+        },
+    ),
     read=lambda api, name: api.read_schedule(name),
     lines=_lines,
     next=lambda found: f"refeed {'resume schedule/' if found['paused'] else 'run-now '}{found['name']}",

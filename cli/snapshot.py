@@ -9,11 +9,11 @@ import typer
 from cli.api import open_api, poll
 from cli.change import end_if_held
 from cli.completion import name_argument
-from cli.jobs import JOB_FILTERS, fetch_jobs, next_of
+from cli.jobs import job_kind, next_of
 from cli.moments import render_minute
 from cli.objects import ObjectKind, complete_id, follow_states, stream_name
-from cli.options import JsonOption, WatchOption, YesOption
-from cli.terminal import ExitCode, confirm, err, print_found, render_table
+from cli.options import JsonOption, WatchOption, YesOption, key_option
+from cli.terminal import ExitCode, confirm, err, list_table, print_found, render_fault
 from model.errors import InputError
 from model.naming import counted
 
@@ -44,9 +44,7 @@ def snapshot(
             "snapshots for at most seven days.",
         ),
     ] = False,
-    idempotency_key: Annotated[
-        str | None, typer.Option(help="Repeated calls with the same key make only one snapshot.")
-    ] = None,
+    idempotency_key: Annotated[str | None, key_option("make only one snapshot")] = None,
     watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -136,7 +134,7 @@ def _has_ended(found: Mapping[str, Any]) -> bool:
 def _exit_failed(found: dict[str, Any]) -> None:
     error = found["error"]
     if error is not None:
-        err.print(f"{error['code']}: {error['message']}")
+        err.print(render_fault(error))
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -145,31 +143,11 @@ def _rollback_lines(asked: Mapping[str, Any]) -> Iterator[str]:
     for sentence in asked["not_reverted"]:
         yield f"stays: {sentence}"
     if asked["error"] is not None:
-        yield f"  {asked['error']['code']}: {asked['error']['message']}"
+        yield f"  {render_fault(asked['error'])}"
 
 
-def _restores_table(found: Mapping[str, Any]) -> list[str]:
-    rows = [
-        [each["id"], each["stream"], each["state"], each["snapshot"], each["created_by"], each["created_at"]]
-        for each in found["restores"]
-    ]
-    return render_table(["id", "stream", "state", "snapshot", "by", "created"], rows)
-
-
-def _table(found: Mapping[str, Any]) -> list[str]:
-    rows = [
-        (
-            each["id"],
-            each["stream"],
-            each["state"],
-            each["reason"],
-            render_minute(each["created_at"]),
-            counted(len(each["subscriptions"]), "subscription") if each["with_source"] else "state alone",
-            "" if each["expire_time"] is None else render_minute(each["expire_time"]),
-        )
-        for each in found["snapshots"]
-    ]
-    return render_table(("id", "stream", "state", "reason", "made", "holds", "source expires"), rows)
+def _held(found: Mapping[str, Any]) -> str:
+    return counted(len(found["subscriptions"]), "subscription") if found["with_source"] else "state alone"
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -202,21 +180,33 @@ SNAPSHOT: Final = ObjectKind(
     prefix="sn",
     fetch=_fetch,
     filters=("stream", "id_prefix"),
-    table=_table,
+    table=list_table(
+        "snapshots",
+        {
+            **{name: name for name in ("id", "stream", "state", "reason")},
+            "made": lambda it: render_minute(it["created_at"]),
+            "holds": _held,
+            "source expires": lambda it: "" if it["expire_time"] is None else render_minute(it["expire_time"]),
+        },
+    ),
     read=lambda api, snapshot_id: api.read_snapshot(snapshot_id),
     lines=_lines,
     next=next_of(COMPLETED="refeed restore {stream} {id}", FAILED="refeed snapshot {stream}"),
     follow=_follow,
     succeeded=lambda found: found["state"] == "COMPLETED",
 )
-RESTORE: Final = ObjectKind(
-    name="restore",
-    plural="restores",
-    prefix="rs",
-    fetch=fetch_jobs("restore", "restores"),
-    filters=("stream", *JOB_FILTERS),
-    table=_restores_table,
-    read=lambda api, restore_id: api.jobs.read(restore_id),
+RESTORE: Final = job_kind(
+    "restore",
+    "rs",
+    filters=("stream",),
+    table=list_table(
+        "restores",
+        {
+            **{name: name for name in ("id", "stream", "state", "snapshot")},
+            "by": "created_by",
+            "created": "created_at",
+        },
+    ),
     lines=_rollback_lines,
     next=next_of(SUCCEEDED="refeed describe stream/{stream}", FAILED="refeed logs stream/{stream}"),
     follow=lambda api, found: follow_states(found, lambda: api.jobs.read(found["id"]), {"SUCCEEDED", "FAILED"}),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cli.moments import UNKNOWN, render_count, render_minute, render_seconds
 from cli.objects import ObjectKind
-from cli.terminal import render_figures
+from cli.terminal import Columns, render_fault, tabulate
 from model.errors import RequestRefusedError
 from model.stream import PIPELINE_PREFIX
 from model.stream_options import StreamKind
@@ -21,26 +21,22 @@ def _table(found: Mapping[str, Any]) -> Iterator[str]:
     if not found["sources"]:
         yield "The registry has no sources. 'refeed source publish --help' shows how to add one."
         return
-    rows = [
-        [
-            each["name"],
-            each["topic"] or _NONE,
-            each["group"] or _NONE,
-            _archived(each),
-            _NONE if each["staged"] is None else f"{each['staged']['rows']:,}",
-            _NONE if each["staged"] is None else f"{each['staged']['refused']['total']:,}",
-            _merged(each),
-        ]
-        for each in found["sources"]
-    ]
-    columns = ["source", "topic", "group", "archived in a day", "staged", "dead letters", "last merge"]
-    yield from render_figures(columns, rows, left=3)
+    columns: Columns = {
+        "source": "name",
+        "topic": lambda it: it["topic"] or _NONE,
+        "group": lambda it: it["group"] or _NONE,
+        "archived in a day": _archived,
+        "staged": lambda it: _NONE if it["staged"] is None else f"{it['staged']['rows']:,}",
+        "dead letters": lambda it: _NONE if it["staged"] is None else f"{it['staged']['refused']['total']:,}",
+        "last merge": _merged,
+    }
+    yield from tabulate(columns, found["sources"], left=3)
     counted = {(each["group"], each["staged"]["since"]) for each in found["sources"] if each["staged"] is not None}
     for group, since in sorted((group or UNKNOWN, render_minute(since)) for group, since in counted):
         yield f"Group {group}: STAGED and DEAD LETTERS since {since}, when its stream's process started"
     for each in found["sources"]:
         if each["fault"] is not None:
-            yield f"{each['name']}: {each['fault']['code']}: {each['fault']['message']}"
+            yield f"{each['name']}: {render_fault(each['fault'])}"
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -71,7 +67,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
             for each in staged[name]["largest"]:
                 yield f"  {name.replace('_', ' ')}: {each['what']}, {each['count']:,} times since then"
     if found["fault"] is not None:
-        yield f"  fault: {found['fault']['code']}: {found['fault']['message']}"
+        yield f"  fault: {render_fault(found['fault'])}"
 
 
 def _read(api: "RefeedApi", name: str) -> dict[str, Any]:

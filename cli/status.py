@@ -8,11 +8,11 @@ import typer
 from cli.api import open_api, print_answer
 from cli.backfill_view import next_command
 from cli.inventory import render_streams
-from cli.jobs import list_table, print_page
+from cli.jobs import print_page
 from cli.kinds import KINDS
 from cli.moments import UNKNOWN, parse_moment, render_count, render_minute, render_seconds
 from cli.options import JsonOption, PageSizeOption, PageTokenOption
-from cli.terminal import ExitCode, out, print_found, render_change, render_figures
+from cli.terminal import Columns, ExitCode, list_table, out, print_found, render_change, tabulate
 
 EXIT_CODES: Final = (
     "Exit codes: 0 there are no problems; 1 there are problems; 2 wrong usage; 3 the API does not answer; 4 the "
@@ -101,8 +101,7 @@ def events(
             subject = KINDS.find(api, subject, "describe")[1]
         page = api.list_events(subject, since=begin, page_size=page_size, page_token=page_token)
     if page["events"] or as_json:
-        columns = ("at (UTC)", "who", "which", "what", "why")
-        print_page(page, list_table("events", columns, _event_cells), as_json=as_json, since=begin)
+        print_page(page, list_table("events", _EVENT_COLUMNS), as_json=as_json, since=begin)
     else:
         out.print("There are no events.")
 
@@ -112,9 +111,13 @@ def _is_short(subject: str) -> bool:
     return subject == "latest" or subject.partition("_")[0] in {kind.prefix for kind in KINDS.kinds}
 
 
-def _event_cells(it: Mapping[str, Any]) -> list[str]:
-    what = "; ".join([it["what"], *map(render_change, it["fields"].get("changes") or ())])
-    return [it["at"][:19], it["actor"] or "", f"{it['resource']}/{it['id']}", what, it["why"] or ""]
+_EVENT_COLUMNS: Final[Columns] = {
+    "at (UTC)": lambda it: it["at"][:19],
+    "who": "actor",
+    "which": lambda it: f"{it['resource']}/{it['id']}",
+    "what": lambda it: "; ".join([it["what"], *map(render_change, it["fields"].get("changes") or ())]),
+    "why": "why",
+}
 
 
 def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -127,13 +130,12 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
             yield f"    {MENDS[problem['code']].format_map(problem)}"
     yield ""
     yield from render_streams(found["streams"])
-    for noun, columns, cells in _JOBS:
+    for noun, columns in _JOBS.items():
         # An API of an earlier release has no updates and restores here.
         if jobs := found.get(f"{noun}s"):
             yield ""
-            rows = [[each["id"], each["state"], *cells(each)] for each in jobs]
-            yield from render_figures([noun, "state", *columns], rows, left=2)
-    if not any(found.get(f"{noun}s") for noun, _, _ in _JOBS):
+            yield from tabulate({noun: "id", "state": "state", **columns}, jobs, left=2)
+    if not any(found.get(f"{noun}s") for noun in _JOBS):
         yield "No job runs."
     if found["inbox"]:
         yield ""
@@ -148,38 +150,35 @@ def _pending(items: Sequence[Mapping[str, Any]]) -> str:
     return f", and {waits} for you: refeed inbox"
 
 
-def _backfill_cells(found: Mapping[str, Any]) -> list[str]:
-    progress = found["progress"]
-    rate, left = progress.get("rate_messages_per_second"), progress.get("eta_seconds")
-    is_running = found["state"] == "RUNNING"
-    return [
-        render_count(progress["published"]),
-        render_count(progress["selected"]),
-        "-" if not is_running else UNKNOWN if rate is None else f"{rate:,.1f}",
-        render_seconds(left) if is_running else "-",
-    ]
+def _rate(backfill: Mapping[str, Any]) -> str:
+    rate = backfill["progress"].get("rate_messages_per_second")
+    return "-" if backfill["state"] != "RUNNING" else UNKNOWN if rate is None else f"{rate:,.1f}"
 
 
-def _merge_cells(found: Mapping[str, Any]) -> list[str]:
-    progress = found["progress"]
-    return [str(progress["merged"]), str(progress["sources"]), render_count(progress.get("without_key", 0))]
+def _time_left(backfill: Mapping[str, Any]) -> str:
+    return render_seconds(backfill["progress"].get("eta_seconds")) if backfill["state"] == "RUNNING" else "-"
 
 
-def _compaction_cells(found: Mapping[str, Any]) -> list[str]:
-    return [str(len(found["files_removed"])), str(len(found["tables"]))]
-
-
-def _stream_cells(found: Mapping[str, Any]) -> list[str]:
-    return [found["stream"], render_minute(found["created_at"])]
-
-
-_JOBS: Final = (
-    ("backfill", ("published", "of", "messages/s", "left"), _backfill_cells),
-    ("merge", ("merged", "of sources", "rows without key"), _merge_cells),
-    ("compaction", ("compacted", "of tables"), _compaction_cells),
-    ("update", ("stream", "since (UTC)"), _stream_cells),
-    ("restore", ("stream", "since (UTC)"), _stream_cells),
-)
+_OF_STREAM: Final[Columns] = {"stream": "stream", "since (UTC)": lambda it: render_minute(it["created_at"])}
+_JOBS: Final[Mapping[str, Columns]] = {
+    "backfill": {
+        "published": lambda it: render_count(it["progress"]["published"]),
+        "of": lambda it: render_count(it["progress"]["selected"]),
+        "messages/s": _rate,
+        "left": _time_left,
+    },
+    "merge": {
+        "merged": lambda it: str(it["progress"]["merged"]),
+        "of sources": lambda it: str(it["progress"]["sources"]),
+        "rows without key": lambda it: render_count(it["progress"].get("without_key", 0)),
+    },
+    "compaction": {
+        "compacted": lambda it: str(len(it["files_removed"])),
+        "of tables": lambda it: str(len(it["tables"])),
+    },
+    "update": _OF_STREAM,
+    "restore": _OF_STREAM,
+}
 
 
 def _inbox_lines(items: Sequence[Mapping[str, Any]]) -> Iterator[str]:

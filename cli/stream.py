@@ -15,11 +15,11 @@ from cli.flags import flag_of, read_given, takes_fields
 from cli.inventory import render_streams
 from cli.moments import UNKNOWN, render_count, render_minute, render_seconds
 from cli.objects import ObjectKind, follow_states, stream_name
-from cli.options import JsonOption, WatchOption
+from cli.options import JsonOption, WatchOption, key_option
 from cli.parameters import parse_pairs
 from cli.snapshot import whole_id
 from cli.template import launch_template
-from cli.terminal import ExitCode, err, render_figures
+from cli.terminal import Columns, ExitCode, err, render_details, render_fault, tabulate
 from model.declaration import declared_fields
 from model.errors import InputError, RequestRefusedError
 from model.job import ACTIVE_STATES
@@ -100,9 +100,7 @@ def launch(
             "--param", "-p", metavar="NAME=VALUE", help="The value of a template's parameter. May be repeated."
         ),
     ] = None,
-    idempotency_key: Annotated[
-        str | None, typer.Option(help="Repeated calls with the same key launch only one stream.")
-    ] = None,
+    idempotency_key: Annotated[str | None, key_option("launch only one stream")] = None,
     watch: Annotated[
         bool,
         typer.Option(
@@ -185,7 +183,7 @@ def check_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield whether an update may begin, and every reason against it."""
     yield "The update may begin." if found["passes"] else "The update is refused:"
     for reason in found["reasons"]:
-        yield f"  {reason['code']}: {reason['message']}"
+        yield f"  {render_fault(reason)}"
         yield f"    {reason['advice']}"
     for change in found["changes"]:
         yield f"  {change}"
@@ -224,17 +222,18 @@ def history_lines(found: Mapping[str, Any]) -> list[str]:
     points = list(dropwhile(lambda point: point["state"] is None, found["streams"][0]["points"]))
     if not points:
         return ["The stream has sent no report in this period."]
-    rows = [
-        [
-            render_minute(point["start"]),
-            point["state"] or UNKNOWN,
-            UNKNOWN if point["rate_messages_per_second"] is None else f"{point['rate_messages_per_second']:,.1f}",
-            render_seconds(point["lag_seconds"]),
-            render_count(point["backlog_messages"]),
-        ]
-        for point in points
-    ]
-    return render_figures(["from (UTC)", "state", "msgs/s", "lag", "backlog"], rows, left=2)
+    columns: Columns = {
+        "from (UTC)": lambda it: render_minute(it["start"]),
+        "state": lambda it: it["state"] or UNKNOWN,
+        "msgs/s": lambda it: _rate_text(it["rate_messages_per_second"]),
+        "lag": lambda it: render_seconds(it["lag_seconds"]),
+        "backlog": lambda it: render_count(it["backlog_messages"]),
+    }
+    return tabulate(columns, points, left=2)
+
+
+def _rate_text(rate: float | None) -> str:
+    return UNKNOWN if rate is None else f"{rate:,.1f}"
 
 
 def _finish(
@@ -272,14 +271,12 @@ def _print_refusal(rollbacks: Sequence[Mapping[str, Any]]) -> None:
     """Print why the newest of ``rollbacks`` failed, and with it the launch from its snapshot."""
     error = rollbacks[0]["error"] if rollbacks else None
     if error is not None:
-        err.print(f"{error['code']}: {error['message']}")
+        err.print(render_fault(error))
 
 
 def describe_stream(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines that show a stream."""
-    yield f"{found['name']}  {found['state']}"
-    for name, text in _details(found):
-        yield f"  {name:<11} {text}"
+    """Return the lines that show a stream."""
+    return render_details(f"{found['name']}  {found['state']}", _details(found))
 
 
 def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -315,7 +312,7 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if found["retained_until"] is not None:
         yield "pending", f"messages are kept until {render_minute(found['retained_until'])} UTC"
     if found["error"] is not None:
-        yield "error", f"{found['error']['code']}: {found['error']['message']}"
+        yield "error", render_fault(found["error"])
     for job in found.get("jobs", ()):
         yield job["kind"], f"{job['id']}  {job['state']}"
     yield "next", _next_command(found)

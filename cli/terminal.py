@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from codecs import lookup
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from enum import IntEnum, StrEnum
 from functools import partial
@@ -29,6 +29,8 @@ from model.errors import (
 )
 
 Found = TypeVar("Found", bound=Mapping[str, Any] | Sequence[Any])
+# The columns of a table by their names: the field that a cell shows as it is, or what renders the cell.
+Columns = Mapping[str, str | Callable[[Any], str]]
 # What a terminal has unless somebody made it wider; longer lines are hard to read at 3 a.m.
 COLUMNS: Final = 80
 row_length: Final = ContextVar("row_length", default=COLUMNS)
@@ -194,6 +196,30 @@ def render_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[
     ]
 
 
+def tabulate(columns: Columns, things: Iterable[Mapping[str, Any]], *, left: int | None = None) -> list[str]:
+    """Return a table with a row for each thing; with ``left`` one of figures.
+
+    A field that is null, or that an API of another release does not send, is an empty cell.
+
+    Example:
+        >>> tabulate({"id": "id", "rows": lambda it: f"{it['rows']:,}"}, [{"id": "bf_1", "rows": 1200}])
+        ['ID    ROWS', 'bf_1  1,200']
+    """
+
+    def cell(thing: Mapping[str, Any], wanted: str | Callable[[Any], str]) -> str:
+        if not isinstance(wanted, str):
+            return wanted(thing)
+        return "" if thing.get(wanted) is None else str(thing[wanted])
+
+    rows = [[cell(thing, wanted) for wanted in columns.values()] for thing in things]
+    return render_table([*columns], rows) if left is None else render_figures([*columns], rows, left=left)
+
+
+def list_table(name: str, columns: Columns) -> Callable[[Mapping[str, Any]], list[str]]:
+    """Return what renders the things called ``name`` of a page as a table."""
+    return lambda page: tabulate(columns, page[name])
+
+
 def render_figures(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:
     """Return rows below their columns' names, 80 characters wide; after ``left`` columns of text come figures.
 
@@ -234,6 +260,18 @@ def render_change(change: Mapping[str, Any]) -> str:
         for side in ("before", "after")
     )
     return f"{change['pointer']}: {before} -> {after}"
+
+
+def render_fault(fault: Mapping[str, Any]) -> str:
+    """Return a fault of the API's, such as the error of a job: its code and its sentence."""
+    return f"{fault['code']}: {fault['message']}"
+
+
+def render_details(head: str, details: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield the lines that describe an object: what it is, and below it each detail after its label."""
+    yield head
+    for label, text in details:
+        yield f"  {label:<11} {text}"
 
 
 def render_leaving(job_id: str) -> str:

@@ -8,10 +8,10 @@ import typer
 
 from cli.api import open_api
 from cli.change import end_if_held
-from cli.jobs import JOB_FILTERS, act_on_job, fetch_jobs, next_of
+from cli.jobs import job_kind, next_of
 from cli.moments import render_minute, render_seconds
-from cli.objects import ObjectKind, follow_states, stream_name
-from cli.options import JsonOption
+from cli.objects import follow_states, stream_name
+from cli.options import JsonOption, key_option
 from cli.stream import (
     MappingOption,
     NameArgument,
@@ -21,7 +21,7 @@ from cli.stream import (
     parse_mapping,
     parse_options,
 )
-from cli.terminal import ExitCode, print_found, render_table
+from cli.terminal import Columns, ExitCode, print_found, render_details, render_fault, tabulate
 from model.errors import InputError
 from model.stream_update import (
     ENDED_UPDATES,
@@ -94,9 +94,7 @@ def update(
         bool,
         typer.Option("--dry-run", help="Only check: print what would stop the update, and change nothing."),
     ] = False,
-    idempotency_key: Annotated[
-        str | None, typer.Option(help="Repeated calls with the same key make only one update.")
-    ] = None,
+    idempotency_key: Annotated[str | None, key_option("make only one update")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Print each step until the update ends.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -141,24 +139,18 @@ def _list(found: Mapping[str, Any]) -> Iterator[str]:
 
 def describe_updates(updates: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the lines of a table of updates, its head first."""
-    rows = [
-        (
-            each["id"],
-            each["stream"],
-            each["state"],
-            "" if each["error"] is None else each["error"]["code"],
-            each["from_release"] or "installed",
-            "same" if each["release"] == each["from_release"] else each["release"] or "installed",
-            " ".join(_changes(each)) or "-",
-            render_minute(each["created_at"]),
-            each["created_by"],
-            "" if each["paused_seconds"] is None else f"{each['paused_seconds']:.2f} s",
-            each["reason"] or "",
-        )
-        for each in updates
-    ]
-    columns = ("id", "stream", "state", "outcome", "from", "to", "changes", "asked for", "by", "paused", "why")
-    return render_table(columns, rows)
+    columns: Columns = {
+        **{name: name for name in ("id", "stream", "state")},
+        "outcome": lambda it: "" if it["error"] is None else it["error"]["code"],
+        "from": lambda it: it["from_release"] or "installed",
+        "to": lambda it: "same" if it["release"] == it["from_release"] else it["release"] or "installed",
+        "changes": lambda it: " ".join(_changes(it)) or "-",
+        "asked for": lambda it: render_minute(it["created_at"]),
+        "by": "created_by",
+        "paused": lambda it: "" if it["paused_seconds"] is None else f"{it['paused_seconds']:.2f} s",
+        "why": "reason",
+    }
+    return tabulate(columns, updates)
 
 
 def _changes(update: Mapping[str, Any]) -> Iterator[str]:
@@ -168,9 +160,7 @@ def _changes(update: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _describe(found: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{found['id']} of {found['stream']}: {found['state']}"
-    for label, text in _details(found):
-        yield f"  {label:<11} {text}"
+    return render_details(f"{found['id']} of {found['stream']}: {found['state']}", _details(found))
 
 
 def _describe_whole(found: Mapping[str, Any]) -> Iterator[str]:
@@ -188,7 +178,7 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "reason", found["reason"]
     checked = found["checked"]
     for reason in () if checked is None else checked["reasons"]:
-        yield "refused", f"{reason['code']}: {reason['message']} {reason['advice']}"
+        yield "refused", f"{render_fault(reason)} {reason['advice']}"
     for change in () if checked is None else checked["changes"]:
         yield "change", change
     if checked is not None and not checked["has_way_back"]:
@@ -196,7 +186,7 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if found["snapshot_id"] is not None:
         yield "snapshot", found["snapshot_id"]
     if found["error"] is not None:
-        yield "outcome", f"{found['error']['code']}: {found['error']['message']}"
+        yield "outcome", render_fault(found["error"])
     yield from figure_details(found["figures"] or {})
     if found["paused_seconds"] is not None:
         yield "paused", render_seconds(found["paused_seconds"])
@@ -272,20 +262,17 @@ def _shadow_details(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "differs", f"{place} of {one['topic']} {one['message_id']}: {one['running']} becomes {one['new']}"
 
 
-UPDATE: Final = ObjectKind(
-    name="update",
-    plural="updates",
-    prefix="up",
-    fetch=fetch_jobs("update", "updates"),
-    filters=("stream", "label", *JOB_FILTERS),
+UPDATE: Final = job_kind(
+    "update",
+    "up",
+    filters=("stream", "label"),
     table=_list,
-    read=lambda api, update_id: api.jobs.read(update_id),
     lines=_describe_whole,
     next=next_of(
         STABLE="refeed revert {id}, if the new release is wrong",
         **dict.fromkeys(("REFUSED", "ROLLED_BACK", "FAILED"), "refeed logs stream/{stream}"),
     ),
-    acts={verb: act_on_job(verb) for verb in ("cancel", "revert")},
+    acts=("cancel", "revert"),
     follow=lambda api, found: follow_states(found, lambda: api.jobs.read(found["id"]), _ENDED),
     succeeded=lambda found: found["state"] == UpdateState.STABLE,
 )

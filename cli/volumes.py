@@ -8,7 +8,7 @@ import typer
 from cli.api import print_answer
 from cli.moments import UNKNOWN, FromOption, ToOption, parse_range, render_count, render_minute
 from cli.options import JsonOption
-from cli.terminal import render_figures
+from cli.terminal import Columns, tabulate
 
 # Of a step against the largest of its topic: nothing, then eighths.
 _LEVELS: Final = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
@@ -47,18 +47,15 @@ def render_volumes(found: Mapping[str, Any]) -> Iterator[str]:
     if not found["topics"]:
         yield f"No messages arrived from {window}. To show an earlier period, use --from."
         return
-    rows = [
-        [
-            each["topic"],
-            render_count(each["total_messages"]),
-            render_count(each["total_bytes"]),
-            str(len(each["gaps"])),
-            f"|{_sparkline(each['messages'])}|",
-        ]
-        for each in found["topics"]
-    ]
+    columns: Columns = {
+        "topic": "topic",
+        "messages": lambda it: render_count(it["total_messages"]),
+        "bytes": lambda it: render_count(it["total_bytes"]),
+        "gaps": lambda it: str(len(it["gaps"])),
+        "messages over time": lambda it: f"|{_sparkline(it['messages'])}|",
+    }
     yield window
-    yield from render_figures(["topic", "messages", "bytes", "gaps", "messages over time"], rows)
+    yield from tabulate(columns, found["topics"], left=1)
     gaps = sorted((gap, each["topic"]) for each in found["topics"] for gap in each["gaps"])
     if gaps:
         yield ""
