@@ -11,8 +11,8 @@ import pytest
 from backfill.run.dead_letters import DeadLetterWriter
 from backfill.run.selection import read_slice, write_selection
 from model.principal import MESSAGES, READ, RUN
+from tests import archive
 from tests.api.backfills import assert_problem, folder_of, paused
-from tests.backfill.plan.test_redrive import LETTERS, write
 
 # Everything, a source that has dead letters, and one that has none.
 ORIGINS: list[dict[str, str]] = [{}, {"source": "orders"}, {"source": "members"}]
@@ -27,7 +27,7 @@ def api(start_api: Callable[..., Any]) -> Any:
         {**row, "message_id": f"m{n}", "error_message": f"lines[{n}].count: is null.", "ingest_time": now}
         for n in range(3)
     ]
-    write(api.home / "lake", "backup.dead_letters", LETTERS, rows)
+    archive.write_letters(api.home / "lake", rows)
     return api
 
 
@@ -98,7 +98,7 @@ def write_pipelines(api: Any, source: str, payloads: Sequence[bytes]) -> Letters
     row = {"publish_time": now, "topic": "orders", "source": source, "error_code": "gave_up", "ingest_time": now}
     row |= {"attributes": [{"key": "k", "value": "v"}], "error_message": "no answer"}
     rows = [{**row, "data": data, "message_id": f"m{n}"} for n, data in enumerate(payloads)]
-    write(api.home / "lake", "backup.dead_letters", LETTERS, rows)
+    archive.write_letters(api.home / "lake", rows)
     names = tuple(f"m{n}" for n in range(len(payloads)))
     return Letters({"source": source}, names, {"topic": "orders"})
 

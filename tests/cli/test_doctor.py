@@ -130,9 +130,7 @@ def test_a_taken_port_is_a_warning_with_another_one(refeed, pubsub_server, monke
 def test_bigquery_is_looked_at_when_it_is_the_warehouse_and_init_is_the_line_that_mends_it(
     refeed, shared_standin, monkeypatch
 ):
-    for name, value in {**shared_standin.environment, "REFEED_WAREHOUSE": "bigquery"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("REFEED_ARCHIVE_TABLE", "doctor.messages")
+    shared_standin.lead_here(monkeypatch, REFEED_ARCHIVE_TABLE="doctor.messages")
 
     def bigquery():
         return findings(refeed("doctor", "--json"))["BigQuery"]

@@ -16,9 +16,7 @@ PROJECT = "live-project"
 
 @pytest.fixture(autouse=True)
 def cloud(shared_standin, pubsub_server, monkeypatch):
-    given = {**shared_standin.environment, "REFEED_WAREHOUSE": "bigquery", "REFEED_PROJECT": PROJECT}
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
+    shared_standin.lead_here(monkeypatch, REFEED_PROJECT=PROJECT)
     monkeypatch.setattr("connectors.bigquery.probes._LOOK_SECONDS", 0.05)
     monkeypatch.setattr("signal.signal", lambda *_: None)
 

@@ -5,9 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 from pydantic import TypeAdapter
 
 from app.backfills import open_queries
@@ -18,6 +16,7 @@ from client.api import RefeedApi
 from model.plain_yaml import read_yaml
 from model.settings import read_settings
 from sql.validate import QueryRefusedError, parse_parameters, validate_query
+from tests.archive import entries, write_archived
 from tests.recipes import words_of
 from warehouse.open import open_warehouse
 
@@ -107,28 +106,15 @@ def settings(tmp_path_factory):
     rows = [
         {
             "data": data,
-            "attributes": [{"key": "region", "value": region}],
+            "attributes": entries({"region": region}),
             "message_id": name,
             "publish_time": at,
             "topic": topic,
-            "subscription": f"refeed-backup.{topic}",
-            "ordering_key": "",
             "ingest_time": at,
-            "ingest_date": at.date(),
         }
         for name, (topic, at, region, data) in MESSAGES.items()
     ]
-    moment = pa.timestamp("us", "UTC")
-    entries = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
-    texts = [pa.field(name, pa.string()) for name in ("message_id", "topic", "subscription", "ordering_key")]
-    times = [
-        pa.field("publish_time", moment),
-        pa.field("ingest_time", moment),
-        pa.field("ingest_date", pa.date32()),
-    ]
-    columns = [pa.field("data", pa.binary()), pa.field("attributes", entries), *texts, *times]
-    folder = home / "lake" / "backup" / "messages"
-    write_deltalake(str(folder), pa.Table.from_pylist(rows, pa.schema(columns)), partition_by=["ingest_date"])
+    write_archived(home / "lake", rows)
     read = read_settings({"REFEED_HOME": str(home)})
     return BackfillSettings.from_settings(read, open_warehouse(read))
 

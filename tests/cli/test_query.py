@@ -8,37 +8,30 @@ import pytest
 
 from connectors.bigquery.writes.archive import BigQueryArchive
 from connectors.lake.archive import LakeArchive
-from model.archive import Attempt
 from model.schema import RowSchema
 from model.settings import read_settings
+from tests.archive import entries, messages, write_commits
 from tests.reporting.orders import Orders
 from tests.reporting.shops import START, BigQueryShop, order
 from tests.standin.fixture import PROJECT
 
-ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 PUBLISHED_AT = datetime(2024, 3, 1, 23, 59, 59, 123456, UTC)
 
 
 def three_messages() -> pa.RecordBatch:
-    return pa.record_batch(
-        {
-            "data": pa.array([b'{"a":1}', b"\x00\xff", b""], pa.binary()),
-            "attributes": pa.array([[{"key": "k", "value": "v"}], [], [{"key": "n", "value": ""}]], ATTRIBUTES),
-            "message_id": ["1", "2", "3"],
-            "publish_time": pa.array([PUBLISHED_AT] * 3),
-            "ordering_key": [""] * 3,
-        }
+    return messages(
+        3,
+        data=[b'{"a":1}', b"\x00\xff", b""],
+        attributes=[entries({"k": "v"}), [], entries({"n": ""})],
+        message_id=["1", "2", "3"],
+        publish_time=[PUBLISHED_AT] * 3,
     )
 
 
 @pytest.fixture
 def archive(home):
     """Three messages: JSON, bytes that are no text, and an empty one."""
-    archive = LakeArchive(str(home / "lake"), "backup.messages")
-    archive.create()
-    written = archive.writer().write([("orders", "refeed-backup.orders", three_messages())])
-    archive.commit([written], Attempt("stream", 1, "lease", archive.take_lease("lease")))
-    return archive
+    return write_commits(LakeArchive(str(home / "lake"), "backup.messages"), {"orders": three_messages()})
 
 
 def test_rows_are_a_table_that_a_person_reads(refeed, archive):
@@ -127,18 +120,9 @@ def test_without_an_archive_it_says_so(refeed):
 def bigquery_archive(shared_standin, monkeypatch):
     """The name of an archive in BigQuery (the stand-in) with three messages; the settings name it too."""
     table = f"d{uuid.uuid4().hex[:12]}.messages"
-    for name, value in {
-        **shared_standin.environment,
-        "REFEED_WAREHOUSE": "bigquery",
-        "REFEED_PROJECT": "shop",
-        "REFEED_ARCHIVE_TABLE": table,
-    }.items():
-        monkeypatch.setenv(name, value)
+    shared_standin.lead_here(monkeypatch, REFEED_PROJECT="shop", REFEED_ARCHIVE_TABLE=table)
     archive = BigQueryArchive("shop", table, read_settings(shared_standin.environment).bigquery)
-    archive.create()
-    part = archive.writer().write([("orders", "refeed-backup.orders", three_messages())])
-    archive.commit([part], Attempt("stream", 1, "lease", archive.take_lease("lease")))
-    archive.close()
+    write_commits(archive, {"orders": three_messages()}).close()
     return table
 
 
@@ -203,13 +187,7 @@ def test_bigquery_says_what_it_has_against_a_query(refeed, bigquery_archive):
 def bigquery_shop(shared_standin, home, monkeypatch):
     """A source in BigQuery with two orders, of which nothing is merged yet."""
     dataset = f"d{uuid.uuid4().hex[:12]}"
-    for name, value in {
-        **shared_standin.environment,
-        "REFEED_WAREHOUSE": "bigquery",
-        "REFEED_PROJECT": PROJECT,
-        "REFEED_ARCHIVE_TABLE": f"{dataset}.messages",
-    }.items():
-        monkeypatch.setenv(name, value)
+    shared_standin.lead_here(monkeypatch, REFEED_PROJECT=PROJECT, REFEED_ARCHIVE_TABLE=f"{dataset}.messages")
     shop = BigQueryShop(dataset=dataset, standin=shared_standin)
     (home / "registry").mkdir(parents=True)
     (home / "registry" / "sources.yaml").write_text(

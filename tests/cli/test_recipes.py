@@ -8,16 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 from pydantic import TypeAdapter
 
 from backfill.plan.create import BackfillCreate
 from client.api import RefeedApi
 from client.jobs import JobCalls, KindCalls
+from connectors.lake.files import FILE_SCHEMA
+from tests.archive import entries, write_archived, write_table
 from tests.recipes import Recipe, read_recipes
 from tests.worlds.selecting import select_rows
 
-ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 MOMENT = pa.timestamp("us", "UTC")
 DAY = datetime(2026, 1, 10, tzinfo=UTC)
 RECIPES = {recipe.title: recipe for recipe in read_recipes()}
@@ -56,34 +56,22 @@ WANTED: Mapping[str, set[str]] = {
 }
 
 
-def write(lake: Path, table: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
-    folder = lake.joinpath(*table.split("."))
-    columns = schema.append(pa.field("ingest_date", pa.date32()))
-    dated = [{**row, "ingest_date": row["ingest_time"].date()} for row in rows]
-    write_deltalake(str(folder), pa.Table.from_pylist(dated, columns), partition_by=["ingest_date"])
-
-
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An archive, dead letters of a pipeline, and the staging table with what was repaired of them."""
     lake = tmp_path_factory.mktemp("lake")
-    message = [("data", pa.binary()), ("attributes", ATTRIBUTES), ("message_id", pa.string())]
-    message += [("publish_time", MOMENT), ("topic", pa.string()), ("ordering_key", pa.string())]
     archive = [
         {
             "data": data,
-            "attributes": [{"key": key, "value": value} for key, value in attributes.items()],
+            "attributes": entries(attributes),
             "message_id": name,
             "publish_time": published,
             "topic": topic,
-            "subscription": f"refeed-backup.{topic}",
-            "ordering_key": "",
             "ingest_time": published + later,
         }
         for name, (topic, published, later, attributes, data) in MESSAGES.items()
     ]
-    columns = [*message[:5], ("subscription", pa.string()), ("ordering_key", pa.string()), ("ingest_time", MOMENT)]
-    write(lake, "backup.messages", archive, pa.schema(columns))
+    write_archived(lake, archive)
     letters = [
         {
             "data": name.encode(),
@@ -104,14 +92,14 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ("too old", "orders", "wrong_type", -1),
         )
     ]
-    more = [("source", pa.string()), ("error_code", pa.string()), ("ingest_time", MOMENT)]
-    write(lake, "backup.dead_letters", letters, pa.schema([*message, *more]))
+    schema = pa.schema([*FILE_SCHEMA, ("source", pa.string()), ("error_code", pa.string())])
+    write_table(lake, "backup.dead_letters", letters, schema)
     staged = [
         {"id": 1, "_topic": "orders", "_message_id": "repaired", "ingest_time": DAY + timedelta(hours=30)},
         {"id": 2, "_topic": "members", "_message_id": "failed", "ingest_time": DAY + timedelta(hours=30)},
     ]
     names = [("id", pa.int64()), ("_topic", pa.string()), ("_message_id", pa.string()), ("ingest_time", MOMENT)]
-    write(lake, "staging.orders", staged, pa.schema(names))
+    write_table(lake, "staging.orders", staged, pa.schema(names))
     return lake
 
 

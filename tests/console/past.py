@@ -13,10 +13,9 @@ from backfill.run.progress import CheckpointFolder, Progress, SliceCheckpoint
 from backfill.run.selection import read_slice, write_selection
 from connectors.lake import files
 from connectors.lake.archive import LakeArchive
-from connectors.pubsub.pull import PULLED_SCHEMA
 from jobs.store.tables import JOBS
-from model.archive import Attempt
 from model.job import JobState
+from tests.archive import messages, write_commits
 from tests.console.yard import BIG, EVIL, Yard
 
 ROWS = 30
@@ -67,7 +66,6 @@ def run_backfill(yard: Yard) -> str:
 def archive_past(yard: Yard, hours: Iterable[tuple[str, datetime, int]]) -> None:
     """Archive messages of earlier hours: a commit of each topic, hour and number of messages."""
     archive = LakeArchive(str(yard.api.home / "lake"), "backup.messages")
-    lease = archive.take_lease("past")
     with pytest.MonkeyPatch.context() as patch:
         for number, (topic, hour, count) in enumerate(hours, 1):
             at = hour + timedelta(minutes=20)
@@ -78,17 +76,5 @@ def archive_past(yard: Yard, hours: Iterable[tuple[str, datetime, int]]) -> None
                     return at
 
             patch.setattr(files, "datetime", Then)
-            rows = [
-                {
-                    "data": b"{}",
-                    "attributes": [],
-                    "message_id": f"past-{number}-{n}",
-                    "publish_time": at,
-                    "ordering_key": "",
-                    "ack_id": "",
-                }
-                for n in range(count)
-            ]
-            batch = pa.RecordBatch.from_pylist(rows, schema=PULLED_SCHEMA)
-            part = archive.writer().write([(topic, f"refeed-backup.{topic}", batch)])
-            archive.commit([part], Attempt("past", number, "past", lease))
+            ids = [f"past-{number}-{n}" for n in range(count)]
+            write_commits(archive, {topic: messages(count, message_id=ids, publish_time=[at] * count)})

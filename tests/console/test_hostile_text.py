@@ -4,15 +4,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from urllib.parse import quote, urlencode
 
-import pyarrow as pa
 import pytest
 
 from backfill.plan.request import BackfillRequest
 from backfill.run.progress import Progress
 from connectors.lake.archive import LakeArchive
-from model.archive import Attempt
 from model.fault import FaultRecord
 from model.job import JobState, new_job_id
+from tests.archive import entries, messages, write_commits
 from tests.console.places import LAST_DAYS, find_places
 from tests.console.yard import Yard, make_yard
 
@@ -47,20 +46,16 @@ def yard(start_api):
 
 
 def _archive_evil(yard: Yard) -> None:
-    entry = pa.struct([("key", pa.string()), ("value", pa.string())])
-    rows = pa.record_batch(
-        {
-            "data": pa.array([f'{{"a": "{LINK}"}}'.encode(), EVIL.encode()], pa.binary()),
-            "attributes": pa.array([[{"key": EVIL, "value": EVIL}]] * 2, pa.list_(entry)),
-            "message_id": [EVIL, LINK],
-            "publish_time": pa.array([datetime.now(UTC)] * 2, pa.timestamp("us", "UTC")),
-            "ordering_key": [EVIL] * 2,
-        }
+    rows = messages(
+        2,
+        data=[f'{{"a": "{LINK}"}}'.encode(), EVIL.encode()],
+        attributes=[entries({EVIL: EVIL})] * 2,
+        message_id=[EVIL, LINK],
+        publish_time=[datetime.now(UTC)] * 2,
+        ordering_key=[EVIL] * 2,
     )
     archive = LakeArchive(str(yard.api.home / "lake"), "backup.messages")
-    writer, lease = archive.writer(), archive.take_lease("lease")
-    parts = [writer.write([(topic, "s", rows)]) for topic in (TOPIC, "orders")]
-    archive.commit(parts, Attempt("hostile", 1, "lease", lease))
+    write_commits(archive, dict.fromkeys((TOPIC, "orders"), rows))
 
 
 def _hostile_places(yard: Yard) -> Iterator[str]:

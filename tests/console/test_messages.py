@@ -12,13 +12,12 @@ from types import SimpleNamespace
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
-import pyarrow as pa
 import pytest
 
 from connectors.lake.archive import LakeArchive
 from console.messages import find_scan_range, scan_messages
 from console.payloads import compare_sides, lay_out_json, render_hex
-from model.archive import Attempt
+from tests.archive import entries, messages, write_commits
 from tests.console.yard import BIG, EVIL, make_yard, open_client, sign_in, token_of
 from tests.query_processes import find_query_processes, hold_query_processes
 from tests.waiting import wait_until
@@ -39,19 +38,16 @@ def yard(start_api):
 
 
 def _archive(yard, topic, message_ids, payloads):
-    entry, count = pa.struct([("key", pa.string()), ("value", pa.string())]), len(payloads)
-    rows = pa.record_batch(
-        {
-            "data": pa.array(payloads, pa.binary()),
-            "attributes": pa.array([[{"key": "n", "value": EVIL}]] * count, pa.list_(entry)),
-            "message_id": message_ids,
-            "publish_time": pa.array([datetime.now(UTC)] * count, pa.timestamp("us", "UTC")),
-            "ordering_key": ["k"] * count,
-        }
+    count = len(payloads)
+    rows = messages(
+        count,
+        data=payloads,
+        attributes=[entries({"n": EVIL})] * count,
+        message_id=message_ids,
+        publish_time=[datetime.now(UTC)] * count,
+        ordering_key=["k"] * count,
     )
-    archive = LakeArchive(str(yard.api.home / "lake"), "backup.messages")
-    lease = archive.take_lease("lease")
-    archive.commit([archive.writer().write([(topic, "s", rows)])], Attempt(topic, 1, "lease", lease))
+    write_commits(LakeArchive(str(yard.api.home / "lake"), "backup.messages"), {topic: rows})
 
 
 def address(yard, message_id, part=""):

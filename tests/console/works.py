@@ -5,9 +5,6 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
-from deltalake import write_deltalake
-
 from jobs.folder import JobFolder
 from jobs.keys import Keyring
 from model.audit import Audit
@@ -23,7 +20,7 @@ from pipeline.shapes import Shape, variation_hash
 from reporting.kind import MERGE
 from reporting.request import MergeRequest
 from reporting.view import describe_failure, describe_report
-from tests.backfill.plan.test_redrive import LETTERS
+from tests.archive import write_letters
 from tests.console.yard import BIG, EVIL, QUERY, Yard
 from warehouse.merges import MergeReport
 from warehouse.open import open_warehouse
@@ -95,9 +92,7 @@ def fill_sources(works: Yard) -> None:
             [("wrong_type", f"lines[{n}].count") for n in range(3)] + [("not_json", "it")]
         )
     ]
-    dated = pa.Table.from_pylist([{**each, "ingest_date": now.date()} for each in rows], LETTERS)
-    table = str(api.home.joinpath("lake", *settings.dead_letter_table.split(".")))
-    write_deltalake(table, dated, mode="append", schema_mode="merge")
+    write_letters(api.home / "lake", rows)
     until = datetime(2026, 1, 3, tzinfo=UTC)
     passed, failed = (Audit("keys_unique", found == 90, 90, found, {}) for found in (90, 91))
     report = MergeReport(

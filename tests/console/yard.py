@@ -8,17 +8,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
-import pyarrow as pa
 
 from backfill.plan.request import BackfillRequest
 from backfill.run.progress import Progress
 from connectors.lake.archive import LakeArchive
 from jobs.keys import Keyring
-from model.archive import Attempt
 from model.fault import FaultRecord
 from model.job import JobState, new_job_id
 from model.principal import SCOPES
 from streams.status import StatusFile
+from tests.archive import entries, messages, write_commits
 
 # What a hostile producer, caller or operator may put into every text there is.
 EVIL = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
@@ -83,23 +82,13 @@ def make_yard(start_api: Callable[..., Any], *, with_key: bool = True, **environ
 
 
 def _fill_archive(api: Any) -> None:
-    entry = pa.struct([("key", pa.string()), ("value", pa.string())])
-    count = 30
-    rows = pa.record_batch(
-        {
-            "data": pa.array([BIG, *[b'{"n": 1}'] * (count - 1)], pa.binary()),
-            "attributes": pa.array([[{"key": "note", "value": EVIL}]] * count, pa.list_(entry)),
-            "message_id": [f"m{n}" for n in range(count)],
-            "publish_time": pa.array(
-                [datetime.now(UTC) - timedelta(minutes=n) for n in range(count)], pa.timestamp("us", "UTC")
-            ),
-            "ordering_key": [""] * count,
-        }
+    rows = messages(
+        30,
+        data=[BIG, *[b'{"n": 1}'] * 29],
+        attributes=[entries({"note": EVIL})] * 30,
+        publish_time=[datetime.now(UTC) - timedelta(minutes=n) for n in range(30)],
     )
-    archive = LakeArchive(str(api.home / "lake"), "backup.messages")
-    archive.create()
-    lease = archive.take_lease("lease")
-    archive.commit([archive.writer().write([("orders", "s", rows)])], Attempt("stream", 1, "lease", lease))
+    write_commits(LakeArchive(str(api.home / "lake"), "backup.messages"), {"orders": rows})
 
 
 def open_client(yard: Yard, **headers: str) -> httpx.Client:

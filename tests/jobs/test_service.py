@@ -1,7 +1,6 @@
 """A kind of job that the product does not have: a request, a view and a driver are all that it takes."""
 
 import json
-import time
 from dataclasses import dataclass
 
 import pytest
@@ -28,7 +27,7 @@ from model.errors import (
 from model.job import JobState, new_job_id
 from model.principal import READ, RUN, Principal
 from model.process import Process
-from tests.reaching import ending
+from tests import reaching
 from tests.worlds.launchers import IdleLauncher
 
 ANN = Principal("ann", frozenset({READ, RUN}))
@@ -120,7 +119,9 @@ def launcher():
 
 @pytest.fixture
 def supervisor(store, launcher, tmp_path):
-    with ending(JobSupervisor(SUM, store, launcher, SUM.open_folders(tmp_path), max_running=2)) as supervisor:
+    with reaching.ending(
+        JobSupervisor(SUM, store, launcher, SUM.open_folders(tmp_path), max_running=2)
+    ) as supervisor:
         yield supervisor
 
 
@@ -130,14 +131,10 @@ def service(store, supervisor):
 
 
 @pytest.fixture
-def reach(supervisor, service):
+def reach(supervisor, service, store):
     def reach(job_id, state):
-        deadline = time.monotonic() + 20
-        while (found := service.get(job_id, principal=READER)).state is not state:
-            supervisor.tick()
-            assert time.monotonic() < deadline, f"{job_id} is {found.state}, not {state}"
-            time.sleep(0.01)
-        return found
+        reaching.reach(supervisor, store, job_id, state)
+        return service.get(job_id, principal=READER)
 
     return reach
 

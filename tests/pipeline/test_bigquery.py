@@ -25,7 +25,7 @@ from streams.journal import EntryState
 from streams.status import StatusFile
 from tests.pipeline.conftest import frame
 from tests.pipeline.test_staged import HOOKS, note_types
-from tests.pipeline.test_staging import TABLES, Stream, pulled
+from tests.pipeline.test_staging import Stream, pulled
 from warehouse.open import open_warehouse
 
 ROWS = pa.schema(
@@ -72,13 +72,6 @@ class BigQueryStream(Stream):
     def rows(self, name: str) -> list[dict]:
         sql = f"SELECT * FROM `{self.project}.{name}` WHERE _PARTITIONTIME IS NOT NULL"
         return [dict(row.items()) for row in self.standin.client().query_and_wait(sql)]
-
-    def staged(self) -> Counter[tuple[str, str]]:
-        found: Counter[tuple[str, str]] = Counter()
-        for name in TABLES:
-            column = "message_id" if name == "backup.dead_letters" else "_message_id"
-            found.update((name.split(".")[1], row[column]) for row in self.rows(name))
-        return found
 
 
 @pytest.fixture

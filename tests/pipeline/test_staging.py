@@ -150,12 +150,14 @@ class Stream:
             self.worker.take_batch(results, 0)
             self.worker.finish()
 
+    def rows(self, name: str) -> list[dict]:
+        return DeltaTable(self.open(name).uri).to_pyarrow_table().to_pylist()
+
     def staged(self) -> Counter[tuple[str, str]]:
         found: Counter[tuple[str, str]] = Counter()
         for name in TABLES:
             column = "message_id" if name == "backup.dead_letters" else "_message_id"
-            for message_id in DeltaTable(self.open(name).uri).to_pyarrow_table().column(column).to_pylist():
-                found[name.split(".")[1], message_id] += 1
+            found.update((name.split(".")[1], row[column]) for row in self.rows(name))
         return found
 
 
@@ -219,7 +221,7 @@ def failing(monkeypatch):
 
 def test_a_dead_letter_has_the_untouched_message_and_its_reason(stream):
     stream.batch([pulled("orders", b'{"id": "x", \xff')])
-    (letter,) = DeltaTable(stream.open("backup.dead_letters").uri).to_pyarrow_table().to_pylist()
+    (letter,) = stream.rows("backup.dead_letters")
     assert letter["data"] == b'{"id": "x", \xff'
     assert (letter["topic"], letter["message_id"], letter["source"]) == ("orders", "1", "orders")
     assert letter["error_code"] == "not_json"

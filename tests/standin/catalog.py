@@ -268,11 +268,6 @@ class Catalog:
             self._logs.pop(row["path"], None)
             (self.folder / row["path"]).unlink(missing_ok=True)
 
-    @property
-    def moment_us(self) -> int:
-        """The moment of the transaction that is open, in microseconds since 1970."""
-        return self._moment_us
-
     # Rows
 
     def new_path(self, entry: TableEntry) -> str:

@@ -122,6 +122,11 @@ class StandIn:
         """The variables for a process that is to use the stand-in."""
         return {"BIGQUERY_EMULATOR_HOST": self.rest_host, "REFEED_BIGQUERY_STORAGE_HOST": self.storage_host}
 
+    def lead_here(self, patch: pytest.MonkeyPatch, **variables: str) -> None:
+        """Make it the warehouse of this process, with these variables."""
+        for name, value in {**self.environment, "REFEED_WAREHOUSE": "bigquery", **variables}.items():
+            patch.setenv(name, value)
+
     def client(self, project: str = PROJECT, location: str | None = None) -> bigquery.Client:
         """Return Google's REST client."""
         client = bigquery.Client(

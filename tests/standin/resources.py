@@ -4,7 +4,7 @@ import datetime as dt
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from tests.standin.catalog import Catalog, TableEntry, TableKey, now_us
@@ -239,22 +239,10 @@ def parse_partition(entry: TableEntry, text: str) -> int:
 
 def replace_with_pieces(catalog: Catalog, entry: TableEntry, snapshot: Any, kept: list[Any]) -> None:
     """Leave only ``kept`` of a snapshot's rows, without copying them."""
-    with catalog.transaction() as db:
+    with catalog.transaction():
         catalog.drop_parts(snapshot)
         for piece in kept:
-            db.execute(
-                "INSERT INTO parts (table_id, path, first_row, last_row, arrival_us, partition_us, shown_us) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (
-                    entry.id,
-                    piece.path,
-                    piece.first_row,
-                    piece.last_row,
-                    piece.arrival_us,
-                    piece.partition_us,
-                    catalog.moment_us,
-                ),
-            )
+            catalog.add_part(entry, asdict(piece))
 
 
 def _inherit_expiration(parent: Mapping[str, Any], stored: dict[str, Any]) -> None:

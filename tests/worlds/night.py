@@ -31,8 +31,7 @@ from streams.journal import Journal
 from streams.snapshot import PLAN_FILE
 from tests.acceptance.receiving import receive_waiting
 from tests.api.conftest import Api, serve_api
-from tests.archive import messages, write_commits
-from tests.backfill.plan.test_redrive import LETTERS, write
+from tests.archive import messages, write_commits, write_letters
 from tests.backfill.test_job import Threads
 from tests.rollout.update_yard import STREAM, Checker
 from tests.waiting import wait_until
@@ -143,7 +142,7 @@ class Night:
             "attributes": [],
         }
         rows = [{**row, "message_id": each} for each in message_ids]
-        write(self.api.home / "lake", "backup.dead_letters", LETTERS, rows)
+        write_letters(self.api.home / "lake", rows)
 
     def actors(self, job_id: str) -> list[tuple[str, str]]:
         """Return who did what to a job, oldest first."""

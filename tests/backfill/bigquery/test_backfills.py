@@ -21,7 +21,6 @@ from backfill.run.selection import read_selection
 from connectors.bigquery.queries.selections import SelectionJobs, job_id
 from connectors.lake.archive import LakeArchive
 from jobs.folder import Control, Order
-from model.archive import Attempt
 from model.errors import (
     OrderingColumnsError,
     QueryDisagreesError,
@@ -35,6 +34,7 @@ from model.schema import Field, RowSchema
 from model.settings import read_settings
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA, dead_letter_rows
 from pipeline.decode import Refusal
+from tests.archive import write_commits
 from tests.backfill.bigquery.conftest import PARAMETERS, QUERY, ROWS, codes, queries, rows_of, run
 from tests.pipeline.conftest import messages as pulled_messages
 from tests.waiting import wait_until
@@ -63,10 +63,6 @@ def test_a_replay_s_price_counts_all_that_it_makes_somebody_pay_for(open_service
     assert by_name["publish"]["bytes"] > by_name["selection read"]["bytes"] > 0
     assert exact["usd"] is None
     assert exact["at_least_usd"] == pytest.approx(sum(part["usd"] or 0 for part in exact["parts"]))
-
-
-def test_a_price_that_nobody_set_is_unknown(service, ask):
-    assert service.plan(ask(), principal=LOCAL)["price_usd"] is None
 
 
 def test_an_exact_plan_counts_and_its_create_reads_the_same_rows_without_a_second_query(
@@ -172,10 +168,7 @@ def test_a_cap_below_what_bigquery_bills_at_least_fails_the_query_unbilled(make)
 def test_the_selection_is_the_one_that_the_lake_makes_of_the_same_rows(
     make, tmp_path, messages, open_service, ask
 ):
-    lake = LakeArchive(str(tmp_path / "lake"), "backup.messages")
-    lake.create()
-    lease = lake.take_lease("lease")
-    lake.commit([lake.writer().write([("orders", "s", messages)])], Attempt("s", 1, "lease", lease))
+    write_commits(LakeArchive(str(tmp_path / "lake"), "backup.messages"), {"orders": messages})
     warehouse = LakeWarehouse(str(tmp_path / "lake"), "backup.messages", "backup.dead_letters", "day", "500MB")
     on_lake = open_service(warehouse=warehouse)
     for ordering in ("none", "by_key"):

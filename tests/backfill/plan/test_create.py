@@ -5,9 +5,7 @@ import random
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 from pydantic import TypeAdapter, ValidationError
 
 from backfill.plan.create import BackfillCreate
@@ -16,6 +14,7 @@ from model.window import Window
 from sql.lexer import SourceText, read_tokens
 from sql.range_query import write_range_query
 from sql.validate import Policy, QueryRefusedError, validate_query
+from tests.archive import entries, write_archived
 from tests.worlds.selecting import select_rows
 
 START, END = datetime(2026, 1, 10, 2, tzinfo=UTC), datetime(2026, 1, 10, 3, tzinfo=UTC)
@@ -24,8 +23,6 @@ TICK = timedelta(microseconds=1)
 HOUR = {"source_topic": "orders", "from": "2026-01-10T02:00:00Z", "to": "2026-01-10T03:00:00Z"}
 # Everything that ends a string, a comment or a line for some reader of SQL.
 EVIL = "it's \"a\" \\ `b` \n\r\t -- # /* */ ; @x ${y} {{ z }} \x01 é \u2028 🦆 \\' ''' \"\"\" $1 %s \\x27"
-MOMENT = pa.timestamp("us", "UTC")
-ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 
 
 @dataclass(frozen=True)
@@ -69,28 +66,16 @@ def lake(tmp_path_factory):
     rows = [
         {
             "data": each.id.encode(),
-            "attributes": None
-            if each.attributes is None
-            else [{"key": key, "value": value} for key, value in each.attributes.items()],
+            "attributes": None if each.attributes is None else entries(each.attributes),
             "message_id": each.id,
             "publish_time": each.published,
             "topic": each.topic,
-            "subscription": f"refeed-backup.{each.topic}",
             "ordering_key": f"key of {each.id}",
             "ingest_time": each.published + each.later,
-            "ingest_date": (each.published + each.later).date(),
         }
         for each in MESSAGES
     ]
-    texts = [(name, pa.string()) for name in ("topic", "subscription", "ordering_key")]
-    schema = pa.schema(
-        [
-            *(("data", pa.binary()), ("attributes", ATTRIBUTES), ("message_id", pa.string())),
-            *(("publish_time", MOMENT), *texts, ("ingest_time", MOMENT), ("ingest_date", pa.date32())),
-        ]
-    )
-    table = pa.Table.from_pylist(rows, schema)
-    write_deltalake(str(lake / "backup" / "messages"), table, partition_by=["ingest_date"])
+    write_archived(lake, rows)
     return lake
 
 

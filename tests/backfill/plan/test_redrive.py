@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from app.backfills import open_queries
 from backfill.job import select
@@ -20,36 +20,28 @@ from backfill.plan.request import BackfillRequest
 from backfill.plan.settings import BackfillSettings
 from backfill.run.folder import BackfillFolder
 from backfill.run.selection import read_slice
-from connectors.columns import arrow_schema
 from jobs.folder import Control, Order
 from model.settings import read_settings
-from pipeline.dead_letters import DEAD_LETTER_SCHEMA
 from sql.violation import QueryRefusedError
+from tests.archive import write_letters, write_table
 from warehouse.open import open_warehouse
 
 DAY = datetime(2026, 1, 10, tzinfo=UTC)
-LETTERS = arrow_schema(DEAD_LETTER_SCHEMA).append(pa.field("ingest_date", pa.date32()))
 NAMES = [("_topic", pa.string()), ("_message_id", pa.string())]
-STAGED = pa.schema([*NAMES, LETTERS.field("ingest_time"), LETTERS.field("ingest_date")])
+STAGED = pa.schema([*NAMES, ("ingest_time", pa.timestamp("us", "UTC"))])
 NOBODY: Any = SimpleNamespace(topic_path=lambda topic: f"projects/shop/topics/{topic}")
-
-
-def write(lake, table, schema, rows):
-    dated = [{**row, "ingest_date": row["ingest_time"].date()} for row in rows]
-    found = pa.Table.from_pylist(dated, schema)
-    write_deltalake(str(lake.joinpath(*table.split("."))), found, partition_by=["ingest_date"], mode="append")
 
 
 def fail(lake, message_id, code, hours, *, topic="orders", source="orders", says=None):
     row = {"data": b"x", "message_id": message_id, "publish_time": DAY, "topic": topic, "ordering_key": ""}
     row |= {"source": source, "error_code": code, "error_message": says or f"{code} at {hours}"}
-    write(lake, "backup.dead_letters", LETTERS, [{**row, "ingest_time": DAY + timedelta(hours=hours)}])
+    write_letters(lake, [{**row, "ingest_time": DAY + timedelta(hours=hours)}])
 
 
 def land(lake, *message_ids, topic="orders"):
     at = DAY + timedelta(hours=50)
     rows = [{"_topic": topic, "_message_id": message_id, "ingest_time": at} for message_id in message_ids]
-    write(lake, "staging.orders", STAGED, rows)
+    write_table(lake, "staging.orders", rows, STAGED)
 
 
 class Desk:

@@ -1,12 +1,11 @@
 from datetime import UTC, datetime
 
-import pyarrow as pa
 import pytest
 
 from cli.demo.archive import ArchiveReader
 from cli.demo.verdict import ArchivedMessage
-from model.archive import Attempt
 from model.settings import read_settings
+from tests.archive import entries, messages, write_commits
 from warehouse.open import open_warehouse
 
 
@@ -23,23 +22,11 @@ def test_it_reads_what_lies_in_the_archive(tmp_path, shared_standin, warehouse):
     reader = ArchiveReader(settings)
     reader.create()
     assert (reader.count_rows(), list(reader.read()), reader.read_ids()) == (0, [], set())
-    archive = open_warehouse(settings).open_archive()
-    rows = pa.record_batch(
-        {
-            "data": pa.array([b"\x00\xff"], pa.binary()),
-            "attributes": pa.array(
-                [[{"key": "k", "value": ""}]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
-            ),
-            "message_id": ["7"],
-            "publish_time": pa.array([datetime(2024, 3, 1, 23, 59, 59, 5, UTC)]),
-            "ordering_key": [""],
-            "ack_id": [""],
-        }
+    published = [datetime(2024, 3, 1, 23, 59, 59, 5, UTC)]
+    rows = messages(
+        1, data=[b"\x00\xff"], attributes=[entries({"k": ""})], message_id=["7"], publish_time=published
     )
-    lease = archive.take_lease("lease")
-    written = archive.writer().write([("orders", "refeed-backup.orders", rows)])
-    archive.commit([written], Attempt("stream", 1, "lease", lease))
-    archive.close()
+    write_commits(open_warehouse(settings).open_archive(), {"orders": rows}).close()
     row = ArchivedMessage("orders", "7", b"\x00\xff", (("k", ""),), "2024-03-01T23:59:59.000005Z")
     assert (reader.count_rows(), list(reader.read())) == (1, [row])
     assert reader.read_ids() == {("orders", "7")}

@@ -1,8 +1,6 @@
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
-import pyarrow as pa
-
 from cli.demo import history
 from cli.demo.history import FULL_HOURS, FULL_MESSAGES, STRAYED, find_hole, generate_hour, write_history
 from cli.demo.shop import MEMBERS, ORDERS
@@ -10,6 +8,7 @@ from connectors.lake.archive import LakeArchive
 from model.archive import Attempt
 from model.message import REPLAY_TAGS
 from model.window import Window
+from tests.archive import messages
 
 END = datetime(2026, 1, 15, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -50,14 +49,8 @@ def test_the_archive_counts_what_was_generated_in_its_hours_and_the_hole_is_its_
     archive = LakeArchive(str(tmp_path), "backup.messages")
     archive.create()
     # A backup has written before.
-    row = {"data": [b"1"], "attributes": [[]], "message_id": ["m"], "publish_time": [END], "ordering_key": [""]}
-    types = {
-        "data": pa.binary(),
-        "attributes": pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])),
-    }
-    batch = pa.record_batch({name: pa.array(values, types.get(name)) for name, values in row.items()})
     first = Attempt("backup", 1, "backup", archive.take_lease("backup"))
-    archive.commit([archive.writer().write([("other", "s", batch)])], first)
+    archive.commit([archive.writer().write([("other", "s", messages(1))])], first)
     written = list(write_history(archive, END, 1))
     assert len(written) == DAYS * 24
     assert archive.count_rows() == sum(written) + 1

@@ -11,7 +11,7 @@ from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, SliceCheckpoint
 from backfill.run.selection import write_selection
 from jobs.store import JobStore
-from model.archive import Attempt
+from tests.archive import write_commits
 from tests.backfill.conftest import MemoryStaging
 from warehouse.lake.warehouse import LakeWarehouse
 
@@ -94,9 +94,4 @@ def publish(folder_of, rows):
 @pytest.fixture
 def archive(deployment, rows):
     """An archive of 30 orders and 5 members."""
-    archive = deployment.warehouse.open_archive()
-    archive.create()
-    lease = archive.take_lease("lease")
-    written = archive.writer().write([("orders", "s", rows(30)), ("members", "s", rows(5))])
-    archive.commit([written], Attempt("stream", 1, "lease", lease))
-    return archive
+    return write_commits(deployment.warehouse.open_archive(), {"orders": rows(30), "members": rows(5)})
