@@ -96,14 +96,3 @@ def test_a_row_s_times_are_its_own_and_its_commit_s(tmp_path):
     assert sorted(zip(published, committed, strict=True)) == [(1, 11), (2, 12)]
     published, committed = read_commit_times([tmp_path], "at", since=12)
     assert (list(published), list(committed)) == ([2], [12])
-
-
-@pytest.mark.java
-@pytest.mark.soak
-@pytest.mark.timeout(900)
-def test_a_stream_is_measured_from_its_backlog_to_its_rows(quick):
-    drain, steady = pipeline.measure(Case("inferred", 0.01, types=30))
-    assert drain["refeed"] > 0
-    assert drain["limit"] > 0
-    assert 0 < steady["refeed"] <= steady["p99"]
-    assert all(found["cpu_us_per_message"]["refeed"] > 0 for found in (drain, steady))

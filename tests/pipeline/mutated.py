@@ -83,11 +83,11 @@ def _odd_one(dice: random.Random, fields: Fields) -> bytes:
     text = _object(dice, fields, odd=dice.choice((0, 0.03, 0.03, 0.1, 0.4)), blank=dice.choice(_BLANKS))
     data = bytearray(text.encode("utf-8", "surrogatepass"))
     for _ in range(dice.choice((0, 0, 0, 1, 1, 2))):
-        at = dice.randrange(len(data) + 1)
+        at, begin = (dice.randrange(len(data) + 1) for _ in range(2))
         data[at : at + dice.randrange(2)] = dice.choice(
             (
                 *(b"", b'"', b":", b",", b"{", b"}", b"[", b"]", b"\\", b"0", b"e", b".", b" ", b"\xff"),
-                *(b"\xc3", b"\x00"),
+                *(b"\xc3", b"\x00", bytes(data[begin : begin + 30])),
             )
         )
     return bytes(data)

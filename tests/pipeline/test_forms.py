@@ -4,9 +4,6 @@ import gzip
 import json
 import os
 import random
-import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +27,7 @@ from tests.pipeline.test_conformance import CASES
 
 WEBHOOKS = Path(__file__).parents[3] / "shared" / "data" / "github_webhooks.ndjson.gz"
 NEVER = 1 << 60
+ROUNDS = int(os.environ.get("REFEED_MUTATED_ROUNDS", "20"))
 TEXTS = ('"a"', '"b c"', '""', '"\\u00e9"', "null")
 WHOLE = ("1", "-5", "0", '"7"', "null")
 TIMES = ('"2024-03-01T12:00:00Z"', '"2024-03-01T12:00:00.5+02:00"')
@@ -209,10 +207,10 @@ def compare(pair, tmp_path, describe):
 )
 def test_messages_of_a_schema_are_the_same_rows_and_refusals(pair, compare, text, fields, share):
     compare_payloads = compare(text)
-    for seed in range(20):
+    for seed in range(ROUNDS):
         dice = random.Random(seed)
         compare_payloads(*messages_of(dice, fields, 40, odd=dice.choice((0, 0.02, 0.1, 0.5))))
-    assert pair.read > share * 40 * 20
+    assert pair.read > share * 40 * ROUNDS
 
 
 @pytest.mark.parametrize(("text", "fields"), [("kinds.proto:kinds.Everything", KINDS), (ORDER, PURCHASE)])
@@ -260,7 +258,7 @@ def infer(pair, source, batches, *, learning, max_bytes=20_000):
 SOURCE = Source("s", "topic", "sub", "staging.s", "reporting.s", "default", "plain")
 
 
-@pytest.mark.parametrize(("seed", "most"), [*((seed, 1000) for seed in range(8)), (8, 3), (9, 3)])
+@pytest.mark.parametrize(("seed", "most"), [*((seed, 1000) for seed in range(ROUNDS * 2 // 5)), (8, 3), (9, 3)])
 def test_messages_of_an_inferred_source_are_the_same_rows_variations_and_prototypes(pair, monkeypatch, seed, most):
     monkeypatch.setattr(inferred, "MAX_VARIATIONS", most)
     dice = random.Random(seed)
@@ -472,16 +470,3 @@ def test_a_fault_in_the_form_leaves_the_messages_to_the_decoder(describe, monkey
     monkeypatch.setattr(Layout, "columns", None)
     for _ in range(2):
         assert decoder.decode(messages(*bodies(*range(20)))).rows.num_rows == 20
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(7200)
-def test_no_mutated_message_ends_the_process_or_is_another_row():
-    """As many as REFEED_MUTATED_MESSAGES says; native code may end its process, which is a child for that."""
-    count = int(os.environ.get("REFEED_MUTATED_MESSAGES", "200000"))
-    command = [sys.executable, "-m", "tests.pipeline.mass", "--messages", str(count)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
-    total, read = (int(number) for number in re.findall(r"\d+", done.stdout)[:2])
-    assert total >= count
-    assert read > total / 10
