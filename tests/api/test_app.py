@@ -151,23 +151,6 @@ def test_what_nobody_foresaw_is_a_problem_that_tells_nothing(client, monkeypatch
     assert "ZeroDivision" not in response.text
 
 
-def test_the_same_key_gives_the_same_backfill_and_another_body_is_refused(client):
-    key = {"Idempotency-Key": "one"}
-    first = client.post("/backfills", json=body(), headers=key)
-    second = client.post("/backfills", json=body(), headers=key)
-    assert first.json()["id"] == second.json()["id"]
-    other = client.post("/backfills", json=body(topic="other"), headers=key)
-    assert_problem(other, 422, "idempotency_key_reused")
-
-
-def test_a_launch_that_fails_is_told_by_the_backfill(client, launcher):
-    made = client.post("/backfills", json=body()).json()
-    launcher.spark.set()
-    wait_until(lambda: client.get(f"/jobs/{made['id']}").json()["state"] == "FAILED", "it fails")
-    error = client.get(f"/jobs/{made['id']}").json()["error"]
-    assert error == {"code": "launch_failed", "message": f"{made['id']} is not launched in this test."}
-
-
 def test_it_is_ready_once_spark_is(client, launcher):
     assert client.get("/healthz").json()["status"] == "ok"
     starting = client.get("/readyz")

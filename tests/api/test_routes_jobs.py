@@ -138,21 +138,6 @@ def test_a_former_place_points_to_the_one_of_today(client, api, method, former, 
     assert len(api.audit()) == before
 
 
-def test_a_client_that_follows_does_at_a_former_place_what_it_did(client, api):
-    made = paused(client)
-    headers = {"If-Match": made["etag"]}
-    changed = client.patch(f"/backfills/{made['id']}", **PATCHED, headers=headers, follow_redirects=True)
-    assert changed.json()["description"] == "x"
-    cancelled = client.post(f"/backfills/{made['id']}:cancel", follow_redirects=True)
-    assert cancelled.json()["state"] == "CANCELLED"
-    assert [line.action for line in api.audit()[-2:]] == ["changeJob", "cancelJob"]
-    assert client.get(f"/backfills/{made['id']}").json()["id"] == made["id"]
-    path = f"/backfills/{made['id']}/events"
-    events = client.get(path, follow_redirects=True).json()["events"]
-    later = client.get(f"{path}?after={events[-1]['number']}", follow_redirects=True)
-    assert later.json()["events"] == events[:-1]
-
-
 def test_a_former_place_is_nobody_s_without_a_key(start_api):
     api = start_api()
     api.make_key("backfills.read", name="first")

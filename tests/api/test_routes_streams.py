@@ -71,15 +71,6 @@ def test_a_stream_that_runs_shows_its_instance_and_its_figures(api, client):
     assert found["agent"]["host"]
 
 
-def test_the_same_idempotency_key_launches_one_stream(api):
-    body = {"name": "backup", "kind": "backup"}
-    with api.client(**{"Idempotency-Key": "k"}) as client:
-        first, second = (client.post("/streams", json=body) for _ in range(2))
-        reused = client.post("/streams", json={**body, "release": "2"})
-    assert (first.status_code, second.status_code, second.json()["generation"]) == (201, 201, 1)
-    assert (reused.status_code, reused.json()["code"]) == (422, "idempotency_key_reused")
-
-
 @pytest.mark.parametrize(
     ("body", "pointers"),
     [
@@ -149,21 +140,6 @@ def test_a_name_that_never_was_is_not_found_with_the_one_that_was_meant(api, cli
         assert (answer.status_code, answer.json()["code"]) == (404, "stream_not_found"), path
         assert "Did you mean backup?" in answer.json()["detail"]
     assert client.get("/streams/%00").status_code == 404
-
-
-def test_a_history_says_who_did_what_to_programs_and_people(api, client):
-    launch(api)
-    run(api).unlink()
-    asked = {"object": "stream/backup"}
-    events = client.get("/events", params=asked).json()["events"][::-1]
-    later = client.get("/events", params={**asked, "after": events[0]["number"]}).json()["events"][::-1]
-    assert [(each["actor"], each["type"], each["what"]) for each in events] == [
-        ("local", "launched", "launched"),
-        ("agent", "started", "started in_1"),
-        ("agent", "moved", "STARTING -> RUNNING"),
-    ]
-    assert events[2]["fields"] == {"from": "STARTING", "to": "RUNNING"}
-    assert later == events[1:]
 
 
 def test_the_end_of_its_log_is_shown_and_where_it_is_when_it_is_elsewhere(api, client, refeed):

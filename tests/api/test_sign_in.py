@@ -178,22 +178,13 @@ def test_a_provider_that_renews_no_id_token_ends_the_session_with_the_first_one(
         )
 
 
-def test_a_callback_counts_once(browser):
-    started = browser.start()
-    answer = browser.approve(started)
-    assert browser.complete(started, answer).status_code == 201
-    problem = assert_problem(browser.complete(started, answer), 403, "sign_in_refused")
-    assert "Start it again" in problem["detail"]
-    assert "was used already" in str(browser.api.audit()[-1].why)
-    assert len(browser.provider.token_requests) == 1
-
-
 def test_of_two_callbacks_at_the_same_time_one_counts(browser):
     started = browser.start()
     answer = browser.approve(started)
     with ThreadPoolExecutor(4) as pool:
         statuses = list(pool.map(lambda _: browser.complete(started, answer).status_code, range(4)))
     assert sorted(statuses) == [201, 403, 403, 403]
+    assert any("was used already" in str(line.why) for line in browser.api.audit()[-2:])
     assert len(browser.provider.token_requests) == 1
 
 

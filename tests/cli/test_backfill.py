@@ -416,17 +416,3 @@ def test_some_dead_letters_are_retried_by_code_or_by_row(refeed, acted):
         ("retry", {"only": "failed", "code": "gave_up"}),
         ("retry", {"only": "failed", "rows": [4, 9]}),
     ]
-
-
-def test_help_tells_the_exit_codes(refeed):
-    for arguments in (["backfill", "--help"], ["watch", "--help"]):
-        text = " ".join(refeed(*arguments).out.split())
-        assert "Exit codes: 0 done" in text
-        assert "130 interrupted" in text
-
-
-def test_without_an_api_it_is_unavailable(refeed, monkeypatch):
-    monkeypatch.setenv("REFEED_API_URL", "http://127.0.0.1:1")
-    result = refeed("get", "backfills")
-    assert result.code == 3
-    assert "api_unavailable" in result.err

@@ -158,11 +158,6 @@ def test_options_of_the_other_dead_letters_are_refused(refeed, asked):
     assert asked == []
 
 
-def test_where_there_are_none_it_says_so(refeed, monkeypatch):
-    monkeypatch.setattr(RefeedApi, "count_dead_letters", lambda self, start=None: {"reasons": []})
-    assert refeed("dead-letters").out == "The pipeline has no dead letters in this period.\n"
-
-
 def test_those_at_one_place_of_the_message_are_chosen_by_its_path(refeed, asked):
     refeed("redrive", "--source", "orders", "--path", "amount", "--path", "lines[].count", "--yes")
     assert lists_of(asked[-1]) == {"codes": [], "paths": ["amount", "lines[].count"], "message_ids": []}

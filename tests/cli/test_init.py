@@ -7,8 +7,7 @@ import pytest
 @pytest.fixture
 def bigquery(shared_standin, monkeypatch):
     """The stand-in as this process's BigQuery."""
-    for name, value in {**shared_standin.environment, "REFEED_WAREHOUSE": "bigquery"}.items():
-        monkeypatch.setenv(name, value)
+    shared_standin.lead_here(monkeypatch)
     return shared_standin
 
 
@@ -70,17 +69,6 @@ def test_one_of_the_two_hosts_alone_is_refused_before_anything_is_called(refeed,
     monkeypatch.delenv("REFEED_BIGQUERY_STORAGE_HOST")
     refused = refeed("init")
     assert "belong together" in refused.err
-
-
-def test_without_credentials_the_line_to_log_in_is_named(refeed, monkeypatch, tmp_path):
-    monkeypatch.setenv("REFEED_WAREHOUSE", "bigquery")
-    # "How Application Default Credentials works": no file, no gcloud login, and no metadata server is asked.
-    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
-    monkeypatch.setenv("NO_GCE_CHECK", "true")
-    refused = refeed("init", "--project", "shop")
-    assert refused.code == 1
-    assert "credentials_missing" in refused.err
-    assert "gcloud auth application-default login" in refused.err
 
 
 def test_what_reads_a_lake_says_so_instead_of_reading_one_that_nobody_writes(refeed, bigquery):

@@ -1,6 +1,8 @@
 import io
 import json
 
+import pytest
+
 from cli.demo.archive import receive
 from connectors.pubsub.client import PubSub
 
@@ -54,16 +56,10 @@ def test_a_topic_that_is_no_name_is_a_wrong_command_line_and_nothing_is_read(ref
     assert "name_invalid" in result.err
 
 
-def test_a_file_that_is_not_there_is_a_wrong_command_line(refeed, tmp_path):
-    result = refeed("publish", str(tmp_path / "not there"))
-    assert result.code == 2
-    assert "does not exist" in result.err
-
-
-def test_a_folder_is_a_wrong_command_line(refeed, tmp_path):
-    result = refeed("publish", str(tmp_path))
-    assert result.code == 2
-    assert "is a folder" in result.err
+@pytest.mark.parametrize(("name", "said"), [("not there", "does not exist"), ("", "is a folder")])
+def test_what_is_no_file_is_a_wrong_command_line(refeed, tmp_path, name, said):
+    result = refeed("publish", str(tmp_path / name))
+    assert (result.code, said in result.err) == (2, True)
 
 
 def test_a_dash_is_what_comes_through_a_pipe(refeed, pubsub_server, monkeypatch):

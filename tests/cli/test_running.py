@@ -37,11 +37,12 @@ def test_commands_on_the_home_of_a_running_up_find_it_without_any_variable(home)
 
 def test_variables_that_are_set_win_over_a_running_up(home, monkeypatch):
     write(home, RUNNING)
-    monkeypatch.setenv("REFEED_API_URL", "https://refeed.shop.example")
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "")
     assert command_settings().pubsub_emulator_host is None
-    with open_api() as api:
-        assert api.url == "https://refeed.shop.example"
+    for url in ("https://refeed.shop.example", "http://[::1]:8080"):
+        monkeypatch.setenv("REFEED_API_URL", url)
+        with open_api() as api:
+            assert api.url == url
 
 
 def test_an_up_of_another_project_is_not_taken_for_this_one_s_pubsub(home, monkeypatch):
@@ -92,6 +93,9 @@ def test_a_second_up_names_the_first_one_s_process_and_addresses(refeed, home):
         ("refeed.shop.example", "write REFEED_API_URL=http://refeed.shop.example"),
         ("ftp://refeed", "such as http://127.0.0.1:8080"),
         ("http://", "such as http://127.0.0.1:8080"),
+        ("http://[::1", "is not an address"),
+        ("http://api.example:99999", "is not an address"),
+        ("http://api.example:x", "is not an address"),
     ],
 )
 def test_an_api_url_that_is_none_says_what_to_write(refeed, monkeypatch, url, wanted):

@@ -46,9 +46,12 @@ def test_the_verdict_names_each_step_and_does_not_guess_one(past, browser):
 def test_dead_letters_are_chosen_one_by_one_and_only_those_go_out_again(yard, past, browser):
     page = browser.get(f"/console/jobs/{past}/dead-letters").text
     assert re.findall(r'name="rows" value="(\d+)"', page) == ["0", "2", "5"]
+    assert f'<form method="get" action="/console/jobs/{past}/retry">\n' in page
+    assert '<input type="hidden" name="only" value="failed">' in page
     assert EVIL not in page
     chosen = browser.get(f"/console/jobs/{past}/retry?only=failed&rows=0&rows=5")
-    assert 'value="0,5"' in chosen.text
+    assert 'name="rows" value="0,5"' in chosen.text
+    assert '<option value="failed" selected>' in chosen.text
     fields = {"form_token": token_of(chosen), "do": "perform", "only": "failed", "rows": "zero"}
     assert "Write the numbers of rows" in browser.post(f"/console/jobs/{past}/retry", data=fields).text
     # Another one to the same topic would be in its way.

@@ -4,7 +4,6 @@ import pytest
 
 from backfill.run.progress import Progress
 from jobs.keys import Keyring
-from model.job import JobState
 from tests.console.places import apply_schedule
 from tests.console.tab import NARROW, calm
 
@@ -81,17 +80,6 @@ def test_a_revoked_key_takes_an_open_page_to_the_sign_in(yard, open_tab):
     tab.page.wait_for_url(f"{yard.url}/streams?zone=Asia%2FTokyo")
     tab.page.wait_for_selector("#as-of time")
     assert tab.page.inner_text("#as-of").endswith("+09:00")
-
-
-def test_a_refused_scope_is_said_in_words(yard, open_tab):
-    tab = open_tab()
-    tab.sign_in(yard.api.make_key("backfills.read", name="reader"))
-    tab.open("/topics/orders?show=messages")
-    assert "This call needs the scope messages.read. key:reader does not have this scope." in tab.text()
-    tab.open(f"/jobs/{yard.running}/resume")
-    tab.page.click("main button")
-    assert "backfills.run" in tab.text()
-    assert yard.api.store.get(yard.running).state is JobState.PAUSED
 
 
 def test_the_keyboard_alone_signs_in_moves_about_and_acts(yard, open_tab):

@@ -65,19 +65,6 @@ def test_a_search_is_stopped_and_says_how_far_it_came(yard, open_tab):
         assert tab.find_overflow() == []
 
 
-def test_two_dead_letters_are_ticked_and_the_retry_says_which(yard, past, open_tab):
-    tab = open_tab(NARROW)
-    tab.sign_in(yard.key)
-    with calm(tab):
-        tab.open(f"/jobs/{past}")
-        tab.page.click("text=Show each message ...")
-        tab.page.check("input[value='0']")
-        tab.page.check("input[value='5']")
-        tab.page.click("text=Send the chosen messages again ...")
-        assert tab.page.input_value("#field-rows") == "0,5"
-        assert tab.page.input_value("#field-only") == "failed"
-
-
 @pytest.mark.parametrize("of", ["a backfill", "a stream"])
 def test_the_log_follows_while_it_is_at_its_end(yard, past, open_tab, of):
     place, log = f"/jobs/{past}", yard.api.home / "backfills" / past / "driver.log"

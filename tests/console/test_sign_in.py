@@ -157,13 +157,6 @@ def test_a_page_of_another_site_starts_no_sign_in(browser):
     assert (answer.status_code, "refeed_sign_in" in answer.headers["set-cookie"]) == (403, False)
 
 
-def test_a_scope_that_the_token_lacks_is_named(browser, provider):
-    provider.scope = "backfills.read"
-    sign_in(browser, provider)
-    page = browser.get("/console/topics/orders?show=messages").text
-    assert "This call needs the scope messages.read. user:ann@shop.example does not have this scope." in page
-
-
 @pytest.mark.usefixtures("refreshed_often")
 def test_a_token_that_has_ended_leads_to_the_sign_in_and_ends_live_pages(browser, provider):
     provider.gives_refresh_token = False

@@ -99,7 +99,9 @@ def test_some_are_chosen_by_their_ids_and_none_is_never_all(ann):
     page = ann.get("/console/sources/hooks")
     link = r'href="(/console/sources/hooks/dead-letters\?code=wrong_type[^"]+)"'
     listed = ann.get(unescape(re.search(link, page.text)[1]))
-    assert listed.text.count('type="checkbox"') == 3
+    assert re.findall(r'<input type="checkbox" name="([^"]+)"', listed.text) == ["id-1", "id-2", "id-3"]
+    assert '<form method="get" action="/console/sources/hooks/redrive">' in listed.text
+    assert '<input type="hidden" name="chosen" value="yes">' in listed.text
     assert EVIL not in listed.text
     since = unescape(re.search(r'name="since" value="([^"]+)"', listed.text)[1])
     chosen = {"since": since, "chosen": "yes"}

@@ -317,13 +317,6 @@ def test_rows_that_came_in_since_a_moment_are_deleted_and_the_others_stay_as_the
     assert world.ids(world.orders) == [1, 2, 3]
 
 
-def test_a_lease_says_who_holds_it_to_every_other_home(world):
-    leases = world.tables.leases()
-    leases.write_lease("l", leases.take_lease("l"), b'{"one": 1}')
-    assert world.start("t").leases().read_lease("l") == b'{"one": 1}'
-    assert world.tables.leases().read_lease("nobody's") is None
-
-
 def test_columns_become_wider_with_the_rows_that_are_there(world):
     world.commit(1, 1, 2)
     wider = RowSchema(

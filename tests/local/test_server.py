@@ -170,13 +170,6 @@ def test_upkeep_goes_on_after_a_failure(tmp_path, monkeypatch):
         wait_until(lambda: len(calls) > 2, "upkeep is tried again")
 
 
-def test_the_module_says_what_it_takes():
-    done = subprocess.run(
-        [sys.executable, "-m", "local.server", "--help"], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert "--data-dir" in done.stdout
-
-
 def test_a_folder_without_its_catalogue_is_refused_in_one_line(tmp_path):
     (tmp_path / "topics" / "1").mkdir(parents=True)
     (tmp_path / "topics" / "1" / f"{0:020d}.log").write_bytes(b"messages")

@@ -2,12 +2,6 @@ from backfill.plan.options import RunOptions
 from backfill.plan.request import YieldTo
 
 
-def test_a_specification_of_an_earlier_version_runs_by_the_defaults() -> None:
-    options = RunOptions.from_specification({"query": {}})
-    assert options == RunOptions()
-    assert (options.by_key, options.max_failed, options.max_rows, options.only) == (False, 0, None, "all")
-
-
 def test_what_a_specification_says_is_what_runs() -> None:
     run = {
         "ordering": "by_key",

@@ -11,7 +11,7 @@ from backfill.run.progress import CheckpointFolder, Progress, SliceCheckpoint
 from backfill.run.selection import read_selection, write_selection
 from backfill.steer.verification import Verifier
 from jobs.store import Job
-from model.errors import AlreadyMergedError, StagingUnknownError
+from model.errors import StagingUnknownError
 from model.job import JobState
 from tests.backfill.conftest import MemoryStaging
 
@@ -148,14 +148,3 @@ def test_one_whose_files_were_removed_is_judged_by_its_figures(tmp_path):
     found = verifier(gone, staged([0, 1, 2])).verify(done)
     assert (found["state"], found["selected"], found["published"], found["missing"]) == ("complete", 3, 3, 0)
     assert verifier(gone, None).verify(done)["state"] == "unknown"
-
-
-def test_rows_are_deleted_as_long_as_none_is_merged(folder):
-    staging = staged(np.arange(10), merged=1)
-    checked = verifier(folder, staging)
-    with pytest.raises(AlreadyMergedError):
-        checked.delete_rows(job())
-    assert len(staging.rows[JOB_ID]) == 10
-    staging.merged = 0
-    assert checked.delete_rows(job()) == 10
-    assert checked.verify(job())["landed"] == 0

@@ -26,34 +26,27 @@ def figures(rows: list[ArchivedMessage]) -> tuple[int, int, int, int, int]:
     return found.archived, found.lost, found.duplicates, found.payload_mismatches, found.foreign
 
 
-def test_a_whole_archive_has_nothing_to_report_and_markers_do_not_count() -> None:
-    assert figures([*ROWS, MARKER, MARKER]) == (3, 0, 0, 0, 0)
-
-
-def test_a_missing_row_is_lost() -> None:
-    assert figures(ROWS[:2]) == (2, 1, 0, 0, 0)
-
-
-def test_a_row_twice_is_a_duplicate() -> None:
-    assert figures([*ROWS, ROWS[0]]) == (3, 0, 1, 0, 0)
-
-
 @pytest.mark.parametrize(
-    "changed",
+    ("rows", "found"),
     [
-        replace(ROWS[0], data=b"\x00\xfe"),
-        replace(ROWS[0], data=None),
-        replace(ROWS[0], attributes=(("a", "1"),)),
-        replace(ROWS[0], attributes=(("a", "1"), ("b", " "))),
-        replace(ROWS[0], attributes=(("a", "1"), ("b", ""), ("b", ""))),
+        pytest.param([*ROWS, MARKER, MARKER], (3, 0, 0, 0, 0), id="markers do not count"),
+        pytest.param(ROWS[:2], (2, 1, 0, 0, 0), id="lost"),
+        pytest.param([*ROWS, ROWS[0]], (3, 0, 1, 0, 0), id="a duplicate"),
+        pytest.param([*ROWS, replace(ROWS[0], message_id="7")], (3, 0, 0, 0, 1), id="foreign"),
+        *(
+            ([changed, *ROWS[1:]], (3, 0, 0, 1, 0))
+            for changed in (
+                replace(ROWS[0], data=b"\x00\xfe"),
+                replace(ROWS[0], data=None),
+                replace(ROWS[0], attributes=(("a", "1"),)),
+                replace(ROWS[0], attributes=(("a", "1"), ("b", " "))),
+                replace(ROWS[0], attributes=(("a", "1"), ("b", ""), ("b", ""))),
+            )
+        ),
     ],
 )
-def test_any_other_byte_is_a_mismatch(changed: ArchivedMessage) -> None:
-    assert figures([changed, *ROWS[1:]]) == (3, 0, 0, 1, 0)
-
-
-def test_a_row_that_nobody_published_is_foreign() -> None:
-    assert figures([*ROWS, replace(ROWS[0], message_id="7")]) == (3, 0, 0, 0, 1)
+def test_an_archive_has_every_fault_counted_as_what_it_is(rows, found):
+    assert figures(rows) == found
 
 
 def replayed(row: int, source: ArchivedMessage, **changes: str | None) -> Message:
@@ -76,34 +69,29 @@ def replay_figures(messages: list[Message]) -> tuple[int, int, int, int]:
     return found.republished, found.repeated, found.payload_mismatches, found.untagged
 
 
-def test_a_whole_replay_is_whole_also_where_a_tag_replaced_a_producer_s_own() -> None:
-    assert replay_figures([replayed(1, ROWS[1]), replayed(0, ROWS[0])]) == (2, 0, 0, 0)
-
-
-def test_a_row_that_comes_again_is_repeated_and_not_counted_twice() -> None:
-    assert replay_figures([replayed(0, ROWS[0]), replayed(0, ROWS[0])]) == (1, 1, 0, 0)
-
-
 @pytest.mark.parametrize(
-    "change",
+    ("messages", "found"),
     [
-        {"refeed_replay": "other"},
-        {"refeed_replay": None},
-        {"refeed_backfill_id": "bf_2"},
-        {"refeed_row": None},
-        {"refeed_topic": "members"},
-        {"refeed_message_id": "3"},
-        {"refeed_publish_time": "2026-01-01T00:00:00.000002Z"},
+        # A tag replaced a producer's own.
+        ([replayed(1, ROWS[1]), replayed(0, ROWS[0])], (2, 0, 0, 0)),
+        ([replayed(0, ROWS[0]), replayed(0, ROWS[0])], (1, 1, 0, 0)),
+        ([replayed(0, replace(ROWS[0], data=b"")), replayed(1, ROWS[1], added="1")], (0, 0, 2, 0)),
+        *(
+            ([replayed(0, ROWS[0], **{name: value})], (0, 0, 0, 1))
+            for name, value in {
+                "refeed_replay": "other",
+                "refeed_backfill_id": "bf_2",
+                "refeed_row": None,
+                "refeed_topic": "members",
+                "refeed_message_id": "3",
+                "refeed_publish_time": "2026-01-01T00:00:00.000002Z",
+            }.items()
+        ),
+        ([replayed(0, ROWS[0], refeed_replay=None)], (0, 0, 0, 1)),
     ],
 )
-def test_each_tag_counts(change: dict[str, str | None]) -> None:
-    assert replay_figures([replayed(0, ROWS[0], **change)]) == (0, 0, 0, 1)
-
-
-def test_a_replay_with_another_payload_or_attribute_is_a_mismatch() -> None:
-    altered = replace(ROWS[0], data=b"")
-    extra = replayed(1, ROWS[1], added="1")
-    assert replay_figures([replayed(0, altered), extra]) == (0, 0, 2, 0)
+def test_a_replay_has_what_is_repeated_altered_and_untagged_counted(messages, found):
+    assert replay_figures(messages) == found
 
 
 def test_a_clean_verdict_has_exactly_the_keys_that_scripts_rely_on() -> None:
