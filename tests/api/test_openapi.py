@@ -24,9 +24,11 @@ from model.principal import ADMIN, APPROVE, READ
 from model.settings import read_settings
 from tests.archive import messages, write_commits
 from tests.document import openapi_document
+from tests.draws import equal_draws
 from tests.waiting import wait_until
 from tests.worlds.documented import CHECKS
 
+__all__ = ["equal_draws"]
 EXAMPLES = 12
 # Connections are used again.
 SESSION = requests.Session()

@@ -20,7 +20,9 @@ from connectors.pubsub.sending import decode_message
 from connectors.sns.client import SnsClient
 from model.message import MAX_ATTRIBUTE_KEY_BYTES, MAX_ATTRIBUTE_VALUE_BYTES, MAX_ATTRIBUTES, Message
 from tests.collector.snsworld import ARN, SnsWorld, body_of
+from tests.draws import equal_draws
 
+__all__ = ["equal_draws"]
 _EXAMPLES = int(os.environ.get("REFEED_FUZZ_MUTANTS", "100"))
 _QUICK = settings(
     max_examples=_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True

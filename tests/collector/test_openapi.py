@@ -23,8 +23,10 @@ from collector.sns import SnsRoute
 from connectors.sns.client import SnsClient
 from tests.collector.snsworld import SnsWorld, body_of
 from tests.collector.test_fuzz import SETTINGS, Everywhere, Memory
+from tests.draws import equal_draws
 from tests.worlds.documented import CHECKS
 
+__all__ = ["equal_draws"]
 TOPICS = ["orders", "raw", "shop.one", "not-listed"]
 DOCUMENT = json.loads(render_document(has_sns=True))
 

@@ -25,10 +25,12 @@ from model.principal import STREAMS_OPERATE, Principal
 from model.process import Process
 from model.stream_options import StreamKind
 from model.stream_record import StreamHome, StreamState, Wanted
+from tests.draws import equal_draws
 from tests.worlds.job_store import KINDS, NOON, PEOPLE, World, at_most, opened_world, outcome, state_of
 
 # How many calls one walk makes, of which an example has up to three.
 CALLS_A_WALK = 50
+__all__ = ["equal_draws"]
 EXAMPLES = int(os.environ.get("REFEED_STORE_EXAMPLES", "0"))
 ANN, BOB = (Principal(f"key:{name}", frozenset({STREAMS_OPERATE}), ("orders", "t-*")) for name in ("ann", "bob"))
 DRIVER = Process(1, 2, "boot")
