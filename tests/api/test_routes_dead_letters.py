@@ -11,8 +11,11 @@ import pytest
 from backfill.run.dead_letters import DeadLetterWriter
 from backfill.run.selection import read_slice, write_selection
 from model.principal import MESSAGES, READ, RUN
+from pipeline.registry import Registry
 from tests import archive
 from tests.api.backfills import assert_problem, folder_of, paused
+from tests.backfill.plan.test_redrive import STAGED
+from tests.pipeline.conftest import compile_protos
 
 # Everything, a source that has dead letters, and one that has none.
 ORIGINS: list[dict[str, str]] = [{}, {"source": "orders"}, {"source": "members"}]
@@ -66,6 +69,29 @@ def test_parameters_that_do_not_go_together_are_refused(api: Any, path: str, par
 def test_who_may_not_read_sees_none(api: Any) -> None:
     with api.client(api.make_key(RUN, name="runner")) as client:
         assert_problem(client.get("/dead-letters", params={"source": "orders"}), 403, "forbidden")
+
+
+def test_a_redrive_leaves_out_what_is_a_row_by_now_and_no_other_query_reads_staging(start_api, tmp_path):
+    api = start_api()
+    (tmp_path / "shop.proto").write_text('syntax = "proto3"; package shop; message Order { int64 id = 1; }')
+    sources = b"sources: {orders: {topic: orders, message: shop.Order}}"
+    files = {"shop.desc": compile_protos(tmp_path, "shop.proto"), "sources.yaml": sources}
+    Registry(str(api.home / "registry")).publish(files)
+    api.pubsub.create_topic("orders")
+    now = datetime.now(UTC)
+    row = {"data": b"x", "publish_time": now, "topic": "orders", "source": "orders", "error_code": "not_json"}
+    rows = [
+        {**row, "message_id": f"m{n}", "error_message": "It is no JSON.", "ingest_time": now} for n in range(3)
+    ]
+    archive.write_letters(api.home / "lake", rows)
+    staged, dry = {"_topic": "orders", "_message_id": "m1", "ingest_time": now}, {"validate_only": "true"}
+    archive.write_table(api.home / "lake", "staging.orders", [staged], STAGED)
+    with api.client() as client:
+        (reason,) = client.get("/dead-letters").json()["reasons"]
+        plan = client.post("/backfills", params=dry, json=reason["request"]).json()
+        own = {**reason["request"], "query": reason["request"]["query"].replace("NOT EXISTS", "EXISTS")}
+        assert_problem(client.post("/backfills", params=dry, json=own), 422, "query_refused")
+    assert (reason["messages"], reason["repaired"], plan["rows"]) == (3, 1, 2)
 
 
 @dataclass(frozen=True)
