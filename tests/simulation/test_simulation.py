@@ -1,9 +1,12 @@
 import logging
+import os
+import socket
 
 import pytest
 import structlog
 
 from tests.simulation.run import Run, chosen_seed, describe, run_once, run_seed
+from tests.simulation.stream import Simulation
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -44,6 +47,12 @@ def test_a_seed_gives_the_same_run_again():
     first, again = (run_once(3, 3_000) for _ in range(2))
     assert first.trace == again.trace
     assert first.mishaps
+
+
+def test_a_lease_names_the_same_holder_in_each_run(tmp_path):
+    """An error that a trace quotes has the holder's process and host."""
+    with Simulation(3, tmp_path)._is_everything():
+        assert (os.getpid(), socket.gethostname()) == (1, "machine")
 
 
 def test_a_run_without_its_mishaps_has_none():
