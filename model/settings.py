@@ -271,7 +271,7 @@ class Settings:
     plan_seconds: int = variable("REFEED_PLAN_SECONDS", "900", variables.whole(1, 7 * 86400))
     price_usd_per_tib: float | None = variable("REFEED_PRICE_USD_PER_TIB", "unknown", variables.price)
     query_memory: str = variable("REFEED_QUERY_MEMORY", "2GB", variables.memory)
-    max_body_bytes: int = variable("REFEED_MAX_BODY_BYTES", str(256 * 1024), variables.whole(1024, 1 << 30))
+    max_body_bytes: int = variable("REFEED_MAX_BODY_BYTES", str(256 * 1024), variables.whole(1024, 1 << 20))
     body_timeout_seconds: float = variable("REFEED_BODY_TIMEOUT_SECONDS", "10", variables.number(0.1, 600))
     answer_timeout_seconds: float = variable("REFEED_ANSWER_TIMEOUT_SECONDS", "120", variables.number(0.1, 3600))
     rate_limit_per_minute: int = variable("REFEED_RATE_LIMIT_PER_MINUTE", "600", variables.whole(0, 1_000_000))
