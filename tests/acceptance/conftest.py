@@ -139,6 +139,20 @@ class Backyard:
         assert (said, found.unknown) == (counted, ())
 
 
+def kill_at(stream, marker, send, *, seconds=180):
+    """Kill a stream once it has passed its failpoint; ``send`` gives it something to hold there."""
+
+    def is_hit():
+        if stream.is_running and not marker.exists():
+            send()
+        assert stream.is_running or marker.exists(), stream.ended_error().message
+        return marker.exists()
+
+    why = f"{marker.name} was passed; the stream's log: {stream.log_tail()}"
+    wait_until(is_hit, seconds=seconds, every_seconds=0.05, why=why)
+    stream.kill()
+
+
 @pytest.fixture
 def backyard(tmp_path):
     with Children() as children:

@@ -13,7 +13,7 @@ import pytest
 from model.message import replay_filter, replay_token
 from rollout.child import Children
 from tests.waiting import wait_until
-from tests.worlds.backfills import QUERY, RATE, ROWS, Office, rows_of
+from tests.worlds.backfills import QUERY, RATE, ROWS, Office, check_tagged, rows_of
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(400)]
 
@@ -40,17 +40,7 @@ def test_every_selected_message_arrives_tagged_and_none_is_archived_again(office
     received = office.receive(listener)
     assert rows_of(received) == Counter(range(ROWS))
     for message in received:
-        n = int(message.attributes["n"])
-        assert message.data == n.to_bytes(4, "big") * 100
-        assert dict(message.attributes) == {
-            "n": str(n),
-            "refeed_replay": token,
-            "refeed_backfill_id": backfill_id,
-            "refeed_row": message.attributes["refeed_row"],
-            "refeed_topic": "orders",
-            "refeed_message_id": f"m{n}",
-            "refeed_publish_time": "2024-03-01T00:00:00.000000Z",
-        }
+        check_tagged(message, token, backfill_id)
     assert len({message.attributes["n"] for message in received}) == ROWS
     assert office.receive(backup) == []
 

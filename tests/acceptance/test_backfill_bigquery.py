@@ -1,15 +1,14 @@
 """A backfill whose archive is in BigQuery (the stand-in): planned exactly, published whole, paid once."""
 
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from model.message import replay_token
 from rollout.child import Children
-from tests.archive import PUBLISHED, messages, write_commits
+from tests.archive import write_commits
 from tests.standin.fixture import standin
-from tests.worlds.backfills import House
+from tests.worlds.backfills import House, check_tagged, numbered, request
 from warehouse.open import open_warehouse
 
 __all__ = ["standin"]
@@ -29,13 +28,7 @@ class BigQueryHouse(House):
 
     def write_archive(self):
         archive = open_warehouse(self.settings).open_archive()
-        write_commits(archive, {"orders": _messages(ROWS), "members": _messages(OTHERS)}).close()
-
-
-def _messages(count):
-    return messages(
-        count, data=[n.to_bytes(4, "big") * 100 for n in range(count)], publish_time=[PUBLISHED] * count
-    )
+        write_commits(archive, {"orders": numbered(ROWS), "members": numbered(OTHERS)}).close()
 
 
 @pytest.fixture
@@ -52,18 +45,15 @@ def _post(house, path, **body):
 
 
 def test_every_message_of_a_plan_arrives_tagged_and_its_query_runs_once(house, standin):
-    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    bounds = {"from": today - timedelta(days=1), "to": today + timedelta(days=2)}
-    parameters = {name: {"type": "TIMESTAMP", "value": at.isoformat()} for name, at in bounds.items()}
-    request = {"query": QUERY, "topic": "replay", "parameters": parameters}
+    wanted = request("replay", query=QUERY)
     listener = house.listen("replay")
 
-    tried = _post(house, "/backfills?validate_only=true", **request)
+    tried = _post(house, "/backfills?validate_only=true", **wanted)
     assert tried["rows"] is None
     assert tried["price_usd"] > 0
-    plan = _post(house, "/backfills?validate_only=true&exact=true", **request)
+    plan = _post(house, "/backfills?validate_only=true&exact=true", **wanted)
     assert plan["rows_by_topic"] == {"orders": ROWS}
-    backfill_id = _post(house, "/backfills", **request, plan_id=plan["plan_id"])["id"]
+    backfill_id = _post(house, "/backfills", **wanted, plan_id=plan["plan_id"])["id"]
 
     ended = house.wait_for_state(backfill_id, "SUCCEEDED")
     assert ended["progress"]["selected"] == ended["progress"]["published"] == plan["rows"] == ROWS
@@ -71,17 +61,7 @@ def test_every_message_of_a_plan_arrives_tagged_and_its_query_runs_once(house, s
     assert len(received) == ROWS
     token = replay_token(house.settings.replay_secret(), "replay")
     for message in received:
-        n = int(message.attributes["n"])
-        assert message.data == n.to_bytes(4, "big") * 100
-        assert dict(message.attributes) == {
-            "n": str(n),
-            "refeed_replay": token,
-            "refeed_backfill_id": backfill_id,
-            "refeed_row": message.attributes["refeed_row"],
-            "refeed_topic": "orders",
-            "refeed_message_id": f"m{n}",
-            "refeed_publish_time": "2024-03-01T00:00:00.000000Z",
-        }
+        check_tagged(message, token, backfill_id)
     assert {int(message.attributes["refeed_row"]) for message in received} == set(range(ROWS))
     jobs = standin.client(house.settings.project).list_jobs(all_users=True)
     assert sum(job.job_id.startswith("refeed-selection-") for job in jobs) == 1

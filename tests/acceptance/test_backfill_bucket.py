@@ -5,10 +5,7 @@ import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
-import pyarrow as pa
 import pytest
-from google.pubsub_v1.services.subscriber import SubscriberClient
-from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder
@@ -23,10 +20,11 @@ from jobs.files import open_files
 from jobs.folder import Control, Order
 from jobs.launcher import Launch, SparkSubmitLauncher
 from local.server import PubSubServer
-from model.archive import Attempt
 from model.job import JobState
 from model.message import replay_token
 from model.process import DataprocBatch
+from tests.acceptance.receiving import receive_waiting
+from tests.archive import messages, write_commits
 from tests.standin.dataproc_server import running_dataproc
 from tests.standin.gcs_server import pointing_at, running_gcs
 from tests.worlds.folders import bucket_folder
@@ -93,21 +91,8 @@ def pubsub(host):
 
 @pytest.fixture
 def folder(bucket, pubsub, host, tmp_path):
-    archive = LakeArchive(str(tmp_path / "lake"), "backup.messages")
-    archive.create()
-    rows = pa.record_batch(
-        {
-            "data": pa.array([b"x" * 100] * ROWS, pa.binary()),
-            "attributes": pa.array(
-                [[]] * ROWS, pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
-            ),
-            "message_id": [f"m{n}" for n in range(ROWS)],
-            "publish_time": pa.array([datetime(2024, 3, 1, tzinfo=UTC)] * ROWS, pa.timestamp("us", "UTC")),
-            "ordering_key": [""] * ROWS,
-        }
-    )
-    written = archive.writer().write([("orders", "s", rows)])
-    archive.commit([written], Attempt("stream", 1, "lease", archive.take_lease("lease")))
+    rows = messages(ROWS, data=[b"x" * 100] * ROWS, attributes=[[]] * ROWS)
+    write_commits(LakeArchive(str(tmp_path / "lake"), "backup.messages"), {"orders": rows})
     folder = BackfillFolder(bucket.folder("backfills").folder("bf_1"), logs=tmp_path)
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     folder.write_specification(
@@ -133,18 +118,8 @@ def folder(bucket, pubsub, host, tmp_path):
 
 def receive_all(pubsub: PubSub) -> list[tuple[int, datetime]]:
     """Return number and time of every message that has been published."""
-    client = SubscriberClient(transport=SubscriberGrpcTransport(channel=pubsub.channel))
-    path = pubsub.subscription_path("listener")
-    found: list[tuple[int, datetime]] = []
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        # The local server answers an empty Pull before its deadline.
-        answer = client.pull(subscription=path, max_messages=1000, retry=None, timeout=3).received_messages
-        if not answer:
-            return found
-        client.acknowledge(subscription=path, ack_ids=[message.ack_id for message in answer])
-        found += [(int(m.message.attributes["refeed_row"]), m.message.publish_time) for m in answer]
-    raise AssertionError("messages keep on coming")
+    received = receive_waiting(pubsub.channel, pubsub.subscription_path("listener"))
+    return [(int(each.attributes["refeed_row"]), each.publish_time.ToDatetime(UTC)) for each in received]
 
 
 @pytest.mark.parametrize("bucket", ["gs", "s3"], indirect=True)

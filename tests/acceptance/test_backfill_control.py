@@ -21,12 +21,12 @@ from connectors.spark.connect import ConnectServer
 from connectors.spark.environment import spark_environment
 from jobs.folder import Control, Order, Outcome
 from jobs.launcher import ConnectLauncher, Launch
-from model.archive import Attempt
 from model.job import JobState
 from model.message import Message, replay_token
 from model.process import Process
 from rollout.child import Children
 from tests.acceptance.receiving import receive_waiting
+from tests.archive import messages, write_commits
 from tests.worlds.processes import start_pubsub
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(400)]
@@ -35,7 +35,6 @@ PROJECT = "shop"
 BULK_ROWS = 60_000
 KEYS, KEY_ROWS, HOT_ROWS = 120, 20, 27_000
 START = datetime(2024, 3, 1, tzinfo=UTC)
-ENTRY = pa.struct([("key", pa.string()), ("value", pa.string())])
 
 
 @dataclass
@@ -115,13 +114,8 @@ class Yard:
 
     def write_archive(self):
         archive = LakeArchive(str(self.home / "lake"), "backup.messages")
-        archive.create()
-        lease = archive.take_lease("lease")
         keyed = [f"key-{n % KEYS}" for n in range(KEYS * KEY_ROWS)] + ["hot"] * HOT_ROWS
-        written = archive.writer().write(
-            [("bulk", "backup", rows_of([""] * BULK_ROWS)), ("keyed", "backup", rows_of(keyed, backwards=True))]
-        )
-        archive.commit([written], Attempt("stream", 1, "lease", lease))
+        write_commits(archive, {"bulk": rows_of([""] * BULK_ROWS), "keyed": rows_of(keyed, backwards=True)})
 
     def make_job(self, name, *, source="bulk", sql=None, **run):
         """Return a backfill of every message of ``source`` to a topic ``name`` with one subscription."""
@@ -159,19 +153,15 @@ class Yard:
 
 
 def rows_of(keys, *, backwards=False):
-    count = len(keys)
-    numbers = range(count - 1, -1, -1) if backwards else range(count)
-    return pa.record_batch(
-        {
-            "data": pa.array([n.to_bytes(4, "big") * 25 for n in numbers], pa.binary()),
-            "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in numbers], pa.list_(ENTRY)),
-            "message_id": [str(n) for n in numbers],
-            "publish_time": pa.array(
-                [START + timedelta(milliseconds=n) for n in numbers], pa.timestamp("us", "UTC")
-            ),
-            "ordering_key": [keys[n] for n in numbers],
-        }
+    numbers = range(len(keys))
+    rows = messages(
+        len(keys),
+        data=[n.to_bytes(4, "big") * 25 for n in numbers],
+        message_id=[str(n) for n in numbers],
+        publish_time=[START + timedelta(milliseconds=n) for n in numbers],
+        ordering_key=keys,
     )
+    return rows.take(pa.array(numbers[::-1])) if backwards else rows
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from connectors.pubsub.publish import Publisher
 from jobs.folder import Control, Order
 from local.server import PubSubServer
 from model.failpoint import FAILPOINTS
+from tests.acceptance.receiving import receive_waiting
 
 pytestmark = pytest.mark.kills
 
@@ -97,7 +98,8 @@ def test_a_task_that_is_killed_loses_no_row_repeats_what_it_says_and_names_every
         pieces = plan_work(folder, selection, RunOptions(max_failed=100), reached, 2)
         ends = [publish_piece(publisher, folder, 2, target, piece, max_failed=100) for piece in pieces]
 
-        sent = receive(pubsub)
+        received = receive_waiting(pubsub.channel, pubsub.subscription_path("listener"))
+    sent = Counter(int(each.attributes["n"]) for each in received)
     assert all(end.done for end in ends)
     assert set(sent) == set(range(ROWS)) - set(BAD)
     assert sent.total() - len(sent) <= sum(end.repeated_at_most for end in ends) <= ROWS
@@ -120,18 +122,3 @@ def test_a_selection_whose_writer_was_killed_is_made_anew_and_whole(tmp_path):
     assert read_selection(folder) is None
     assert write_selection([rows()], folder).rows == ROWS
     assert read_selection(folder) is not None
-
-
-def receive(pubsub: PubSub) -> Counter[int]:
-    """Take what waits; it is all there, the server has confirmed it."""
-    from google.pubsub_v1.services.subscriber import SubscriberClient
-    from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
-
-    client = SubscriberClient(transport=SubscriberGrpcTransport(channel=pubsub.channel))
-    path = pubsub.subscription_path("listener")
-    found: Counter[int] = Counter()
-    while len(found) < ROWS - len(BAD):
-        received = client.pull(subscription=path, max_messages=1000, timeout=30).received_messages
-        client.acknowledge(subscription=path, ack_ids=[one.ack_id for one in received])
-        found.update(int(one.message.attributes["n"]) for one in received)
-    return found

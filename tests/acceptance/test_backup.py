@@ -10,21 +10,20 @@ import sys
 import time
 from contextlib import closing
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from connectors.lake.archive import LakeArchive
 from connectors.pubsub.publish import Publisher
-from connectors.pubsub.pull import PULLED_SCHEMA
 from inventory.streams import read_streams
 from jobs.store import open_store
-from model.archive import Attempt
 from model.message import REPLAY_ATTRIBUTE, Message, backup_subscription_id, replay_token
 from model.settings import read_settings
 from streams.control import StreamControl
 from streams.folder import StreamFolder
 from streams.status import StatusFile
+from tests.acceptance.conftest import kill_at
+from tests.archive import messages, write_commits
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(1200)]
@@ -41,21 +40,7 @@ def test_a_kill_at_any_failpoint_loses_nothing_and_archives_nothing_twice(backya
         backyard.publish("members", 100, seed)
         marker = tmp_path / failpoint
         backup = backyard.start_backup(REFEED_FAILPOINTS=f"{failpoint}=0:{marker}")
-
-        def is_hit(backup=backup, marker=marker):
-            # One more message: the failpoint's batch needs something to hold even when all else is archived.
-            if backup.is_running and not marker.exists():
-                backyard.publish("orders", 1)
-            assert backup.is_running or marker.exists(), backup.ended_error().message
-            return marker.exists()
-
-        wait_until(
-            is_hit,
-            seconds=180,
-            every_seconds=0.05,
-            why=f"{failpoint} was passed; the stream's log: {backup.log_tail()}",
-        )
-        backup.kill()
+        kill_at(backup, marker, lambda: backyard.publish("orders", 1))
     backup = backyard.start_backup()
     backyard.wait_until_archived(backup)
     backyard.check_archive()
@@ -234,14 +219,7 @@ def test_a_full_disk_stops_the_stream_unacked_and_room_lets_it_go_on(backyard, t
 @pytest.mark.parametrize("failpoint", ["compact.before", "compact.after"])
 def test_a_kill_during_compaction_loses_no_row_and_leaves_no_row_twice(tmp_path, failpoint):
     archive = LakeArchive(str(tmp_path / "lake"), "backup.messages")
-    archive.create()
-    epoch = archive.take_lease("l")
-    rows = pa.RecordBatch.from_pylist(
-        [{"data": b"x", "attributes": [], "message_id": "1", "ordering_key": "", "ack_id": ""}],
-        schema=PULLED_SCHEMA,
-    )
-    for number in range(5):
-        archive.commit([archive.writer().write([("t", "s", rows)])], Attempt("s", number + 1, "l", epoch))
+    write_commits(archive, *[{"orders": messages(1)}] * 5)
     script = (
         "import sys; from connectors.lake.archive import LakeArchive\n"
         "LakeArchive(sys.argv[1], 'backup.messages').compact()"

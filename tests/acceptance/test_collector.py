@@ -6,12 +6,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-from google.pubsub_v1 import SubscriberClient
-from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 from cli.processes import free_port
 from connectors.pubsub.client import PubSub
 from rollout.child import Child, Children
+from tests.acceptance.receiving import receive_waiting
 from tests.waiting import wait_until
 from tests.worlds.processes import plain_environment, start_module, start_pubsub
 
@@ -70,9 +69,7 @@ def test_every_answered_event_is_published_with_its_uuid_over_kills(site):
     pubsub = site.start_pubsub()
     with PubSub("refeed-local", site.address) as admin:
         admin.create_topic(_TOPIC)
-        subscriber = SubscriberClient(transport=SubscriberGrpcTransport(channel=admin.channel))
-        path = admin.subscription_path("all")
-        subscriber.create_subscription(request={"name": path, "topic": admin.topic_path(_TOPIC)})
+        admin.create_subscription("all", _TOPIC)
         collector = site.start_collector()
 
         for is_away in (False, True, True):
@@ -96,12 +93,8 @@ def test_every_answered_event_is_published_with_its_uuid_over_kills(site):
         found = {}
 
         def pull():
-            answer = subscriber.pull(subscription=path, max_messages=1000, timeout=10, retry=None)
-            for each in answer.received_messages:
-                found[each.message.attributes["uuid"]] = json.loads(each.message.data)["n"]
-            ids = [each.ack_id for each in answer.received_messages]
-            if ids:
-                subscriber.acknowledge(subscription=path, ack_ids=ids)
+            for each in receive_waiting(admin.channel, admin.subscription_path("all")):
+                found[each.attributes["uuid"]] = json.loads(each.data)["n"]
             return site.answered.keys() <= found.keys()
 
         wait_until(pull, seconds=60, why="all answered events are published")

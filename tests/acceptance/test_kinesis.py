@@ -6,13 +6,12 @@ import threading
 from collections import Counter
 
 import pytest
-from google.pubsub_v1 import SubscriberClient
-from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 from cli.processes import free_port
 from collector.records import CHUNK_MESSAGES
 from connectors.pubsub.client import PubSub
 from rollout.child import Children
+from tests.acceptance.receiving import receive_waiting
 from tests.standin.kinesis import Kinesis
 from tests.standin.kms_server import KEY, KmsServer
 from tests.waiting import wait_until
@@ -86,9 +85,7 @@ def test_every_record_is_published_over_kills_in_a_resharding_and_without_pubsub
     pubsub = site.start_pubsub()
     with PubSub("refeed-local", site.address) as admin:
         admin.create_topic(_TOPIC)
-        subscriber = SubscriberClient(transport=SubscriberGrpcTransport(channel=admin.channel))
-        path = admin.subscription_path("all")
-        subscriber.create_subscription(request={"name": path, "topic": admin.topic_path(_TOPIC)})
+        admin.create_subscription("all", _TOPIC)
         kills = 0
         for is_away in (False, True, False):
             site.put(2_000)
@@ -109,16 +106,10 @@ def test_every_record_is_published_over_kills_in_a_resharding_and_without_pubsub
         stream = site.start_stream()
 
         found = []
-        seen = set()
 
         def pull():
-            answer = subscriber.pull(subscription=path, max_messages=1000, timeout=10, retry=None)
-            found.extend(each.message for each in answer.received_messages)
-            seen.update(each.message.data for each in answer.received_messages)
-            ids = [each.ack_id for each in answer.received_messages]
-            if ids:
-                subscriber.acknowledge(subscription=path, ack_ids=ids)
-            return len(seen) >= len(site.sent)
+            found.extend(receive_waiting(admin.channel, admin.subscription_path("all")))
+            return len({each.data for each in found}) >= len(site.sent)
 
         wait_until(pull, seconds=90, why="all records are published")
         stream.stop(seconds=20)

@@ -185,16 +185,6 @@ def test_kills_at_random_moments_lose_nothing_and_bring_nothing_acked_back(serve
     assert all(rest[message_id] == name for message_id, name in traffic.confirmed.items() if message_id in rest)
 
 
-def test_a_term_signal_ends_the_server_cleanly(server):
-    with server.channel() as channel:
-        create(channel)
-        publish(channel, "a")
-    assert server.end(signal.SIGTERM) == 0
-    server.start()
-    with server.channel() as channel:
-        assert [message.message.data for message in pull(channel)] == [b"a"]
-
-
 def test_a_full_disk_refuses_the_publish_and_loses_nothing(server):
     server.end()
     server.start(file_bytes=100_000)

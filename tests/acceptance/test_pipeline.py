@@ -6,8 +6,6 @@ from collections import Counter
 
 import pytest
 from deltalake import DeltaTable
-from google.pubsub_v1 import SubscriberClient
-from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 from connectors.lake.rows import LakeRowTable
 from connectors.pubsub.publish import Publisher
@@ -15,7 +13,8 @@ from model.message import REPLAY_ATTRIBUTE, Message, replay_token
 from pipeline.job import group_home
 from pipeline.registry import Registry
 from streams.status import StatusFile
-from tests.acceptance.conftest import Backyard
+from tests.acceptance.conftest import Backyard, kill_at
+from tests.acceptance.receiving import receive_waiting
 from tests.pipeline.conftest import compile_protos
 from tests.waiting import wait_until
 
@@ -93,7 +92,8 @@ class Plant(Backyard):
 
     def check_published(self):
         """Every row was published; return how often each was."""
-        found = Counter(json.loads(message.data)["_message_id"] for message in read_all(self.pubsub, ROWS))
+        received = receive_waiting(self.pubsub.channel, self.pubsub.subscription_path(ROWS), idle_seconds=1.0)
+        found = Counter(json.loads(message.data)["_message_id"] for message in received)
         assert set(found) == {row["_message_id"] for row in self.rows("staging.orders")}
         return found
 
@@ -109,17 +109,6 @@ def plant(tmp_path):
 
     with Children() as children:
         yield Plant(tmp_path / "home", children, folder=tmp_path)
-
-
-def read_all(pubsub, subscription):
-    """Return, and acknowledge, the messages of a subscription."""
-    client = SubscriberClient(transport=SubscriberGrpcTransport(channel=pubsub.channel))
-    path = pubsub.subscription_path(subscription)
-    found = []
-    while received := client.pull(subscription=path, max_messages=1000, timeout=1, retry=None).received_messages:
-        found += [each.message for each in received]
-        client.acknowledge(subscription=path, ack_ids=[each.ack_id for each in received])
-    return found
 
 
 def attach(plant, *topics):
@@ -140,21 +129,8 @@ def test_a_kill_at_any_failpoint_loses_nothing_and_writes_nothing_twice(plant, t
         # The second of three tables, where there is a choice: one has its commit, one has not.
         skip = 1 if failpoint.startswith("commit.") else 0
         pipeline = plant.start_pipeline(REFEED_FAILPOINTS=f"{failpoint}={skip}:{marker}")
-
-        def is_hit(pipeline=pipeline, marker=marker):
-            # Something for every table: the failpoint's batch may find all else done.
-            if pipeline.is_running and not marker.exists():
-                plant.send_some(2, 0)
-            assert pipeline.is_running or marker.exists(), pipeline.ended_error().message
-            return marker.exists()
-
-        wait_until(
-            is_hit,
-            seconds=180,
-            every_seconds=0.05,
-            why=f"{failpoint} was passed; the stream's log: {pipeline.log_tail()}",
-        )
-        pipeline.kill()
+        # Something for every table.
+        kill_at(pipeline, marker, lambda: plant.send_some(2, 0))
     pipeline = plant.start_pipeline()
     plant.wait_until_archived(pipeline, seconds=180)
     plant.check()

@@ -21,11 +21,11 @@ from connectors.pubsub.client import PubSub
 from connectors.spark.connect import ConnectServer
 from jobs.keys import Keyring
 from jobs.store import JobStore
-from model.archive import Attempt
 from model.principal import SCOPES
 from model.settings import read_settings
 from rollout.child import Child, Children
 from tests.acceptance.receiving import receive_waiting
+from tests.archive import PUBLISHED, messages, write_commits
 from tests.worlds.processes import plain_environment, start_pubsub
 
 ROWS = 40_000
@@ -58,24 +58,8 @@ class House:
         self.api = self.start_api()
 
     def write_archive(self) -> None:
-        archive = LakeArchive(self.settings.lake, self.settings.archive_table)
-        archive.create()
-        lease = archive.take_lease("lease")
-        entry = pa.struct([("key", pa.string()), ("value", pa.string())])
-        half = ROWS // 2
-        for number in range(2):
-            rows = range(number * half, (number + 1) * half)
-            batch = pa.record_batch(
-                {
-                    "data": pa.array([n.to_bytes(4, "big") * 100 for n in rows], pa.binary()),
-                    "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in rows], pa.list_(entry)),
-                    "message_id": [f"m{n}" for n in rows],
-                    "publish_time": pa.array([datetime(2024, 3, 1, tzinfo=UTC)] * half, pa.timestamp("us", "UTC")),
-                    "ordering_key": [""] * half,
-                }
-            )
-            written = archive.writer().write([("orders", "backup", batch)])
-            archive.commit([written], Attempt("stream", number + 1, "lease", lease))
+        archive, rows = LakeArchive(self.settings.lake, self.settings.archive_table), numbered(ROWS)
+        write_commits(archive, {"orders": rows.slice(0, ROWS // 2)}, {"orders": rows.slice(ROWS // 2)})
 
     def start_api(self) -> Child:
         command = [sys.executable, "-c", _SERVE, str(self.api_port)]
@@ -156,8 +140,29 @@ class House:
         ConnectServer(self.home / "run", {}).stop()
 
 
-def rows_of(messages: list[Any]) -> Counter[int]:
-    return Counter(int(m.attributes["refeed_row"]) for m in messages)
+def numbered(count: int) -> pa.RecordBatch:
+    """Return messages of 400 bytes that their numbers tell apart."""
+    data = [n.to_bytes(4, "big") * 100 for n in range(count)]
+    return messages(count, data=data, publish_time=[PUBLISHED] * count)
+
+
+def check_tagged(message: Any, token: str, backfill_id: str) -> None:
+    """Fail unless it is one of :func:`numbered`, with a replay's attributes and no others."""
+    n = int(message.attributes["n"])
+    assert message.data == n.to_bytes(4, "big") * 100
+    assert dict(message.attributes) == {
+        "n": str(n),
+        "refeed_replay": token,
+        "refeed_backfill_id": backfill_id,
+        "refeed_row": message.attributes["refeed_row"],
+        "refeed_topic": "orders",
+        "refeed_message_id": f"m{n}",
+        "refeed_publish_time": "2024-03-01T00:00:00.000000Z",
+    }
+
+
+def rows_of(received: list[Any]) -> Counter[int]:
+    return Counter(int(m.attributes["refeed_row"]) for m in received)
 
 
 class Office(House):
