@@ -6,7 +6,6 @@ from typing import Final
 
 import structlog
 
-from jobs.files import Files
 from jobs.folder import JobFolders
 from jobs.store import JobStore
 
@@ -31,18 +30,15 @@ def clean_folders(store: JobStore, place: JobFolders | Path, *, keep: timedelta,
         some = names[begin : begin + _ASKED_AT_ONCE]
         ends = store.find_ends(some)
         for name in some:
-            is_over = (
-                _ended_before(ends[name], now - keep) if name in ends else is_orphan(folders.files, name, now)
-            )
+            is_over = _ended_before(ends[name], now - keep) if name in ends else _is_orphan(folders, name, now)
             if is_over and _remove(store, folders, name, keep, now):
                 _LOG.info("removed a folder", folder=name)
                 removed.append(name)
     return removed
 
 
-def is_orphan(files: Files, name: str, now: datetime) -> bool:
-    """Whether a folder without a record is so old that it won't get one."""
-    changed = files.changed_at(name)
+def _is_orphan(folders: JobFolders, name: str, now: datetime) -> bool:
+    changed = folders.files.changed_at(name)
     return changed is not None and datetime.fromtimestamp(changed, UTC) < now - _ORPHAN_AGE
 
 

@@ -12,7 +12,6 @@ from typing import Any, Final
 import structlog
 
 from connectors.pubsub.client import PubSub, SnapshotInfo
-from jobs.cleaning import is_orphan
 from jobs.files import Files
 from jobs.steps import StepRun
 from jobs.store import JobStore
@@ -113,26 +112,6 @@ class SnapshotTaker:
             if folder == name or folder.startswith(f"{name}."):
                 files.take_away(folder, lambda: False)
         files.sweep()
-
-    def remove_unknown(self, now: datetime) -> None:
-        """Delete files, a day old, of snapshots that have no record.
-
-        An agent leaves them that is killed while it makes a snapshot which another agent has deleted. The Pub/Sub
-        snapshots of such a run expire by themselves.
-
-        Raises:
-            RefeedError: the store or the storage does not answer.
-        """
-        for stream in self._files.list():
-            files = self._files.folder(stream)
-            # Folders first: a snapshot has its record before it has files.
-            folders = {folder: folder.partition(".")[0] for folder in files.list()}
-            known = self._store.find_snapshots(set(folders.values()))
-            for folder, snapshot_id in folders.items():
-                if snapshot_id not in known and is_orphan(files, folder, now):
-                    _log.info("snapshot_files_removed", stream=stream, folder=folder)
-                    files.take_away(folder, lambda: False)
-            files.sweep()
 
     def is_here(self, place: SnapshotPlace | None) -> bool:
         """Whether this machine reaches the files of a snapshot, if there are any."""

@@ -10,7 +10,6 @@ from typing import Final
 
 import structlog
 
-from jobs.periodic import CLEAN_SECONDS
 from jobs.steps import Done, Step, StepKind, StepRun, StepRunner
 from jobs.store import DELETION, RESTORE, SNAPSHOT, Job, JobStore
 from jobs.stream_threads import StreamThreads
@@ -34,8 +33,6 @@ _SNAPSHOT_SECONDS: Final = 3600.0
 _DELETION_SECONDS: Final = 86400.0
 KEPT_JOBS: Final = 1000
 _NOWHERE: Final = StreamSite(None, None)
-# The task that removes files of unknown snapshots.
-_CLEAN: Final = "clean"
 # The actor of what a schedule makes and deletes.
 _ACTOR: Final = "agent"
 
@@ -63,12 +60,10 @@ class SnapshotWork:
         self._every = timedelta(seconds=every_seconds)
         self._keep = keep
         self._threads = StreamThreads("snapshot")
-        self._upkeep = StreamThreads("upkeep")
         kinds = (restorer.kind(), snapshot_kind(store, taker), deletion_kind(store, taker))
         self._runner = StepRunner(store, kinds, self._threads)
         self._going_back: set[str] = set()
-        # When each periodic task began last.
-        self._began_at: dict[str, float] = {}
+        self._scheduled_at: float | None = None
 
     def look(
         self,
@@ -83,9 +78,7 @@ class SnapshotWork:
             StoreUnavailableError: the store does not answer.
         """
         streams = {record.name: (record, process, state) for record, process, state in held}
-        if self._is_time_for(_CLEAN, CLEAN_SECONDS):
-            self._upkeep.begin(_CLEAN, _CLEAN, lambda: self._taker.remove_unknown(datetime.now(UTC)))
-        if self._every and self._is_time_for("schedule", _SCHEDULE_SECONDS):
+        if self._every and self._is_time_to_schedule():
             kinds = {name: record.kind for name, (record, _, _) in streams.items()}
             self._schedule([name for name, kind in kinds.items() if kind is not StreamKind.KINESIS])
         jobs = self._runner.list_jobs()
@@ -113,7 +106,6 @@ class SnapshotWork:
     def stop(self) -> None:
         """Wait for what is under way, for a bounded time; what is left is begun again by the next agent."""
         self._threads.join(_JOIN_SECONDS)
-        self._upkeep.join(_JOIN_SECONDS)
 
     def _can_be_taken(self, job: Job, site: StreamSite) -> bool:
         # The state of a stream that does not run may be old: it ran elsewhere since. Rows from before the snapshot
@@ -124,11 +116,11 @@ class SnapshotWork:
     def _is_here(self, place: dict[str, str] | None) -> bool:
         return self._taker.is_here(None if place is None else SnapshotPlace(**place))
 
-    def _is_time_for(self, task: str, every_seconds: float) -> bool:
-        now, before = time.monotonic(), self._began_at.get(task)
-        if before is not None and now - before < every_seconds:
+    def _is_time_to_schedule(self) -> bool:
+        now = time.monotonic()
+        if self._scheduled_at is not None and now - self._scheduled_at < _SCHEDULE_SECONDS:
             return False
-        self._began_at[task] = now
+        self._scheduled_at = now
         return True
 
     def _schedule(self, streams: Collection[str]) -> None:

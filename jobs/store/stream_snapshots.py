@@ -141,12 +141,6 @@ class StreamSnapshots:
         with self._database.read() as connection:
             return _SNAPSHOTS.find_all(connection, query)
 
-    def find_snapshots(self, ids: Collection[str]) -> set[str]:
-        """Return which of the ids are of a snapshot that is kept."""
-        query = sa.select(STREAM_SNAPSHOTS.c.id).where(STREAM_SNAPSHOTS.c.id.in_(ids))
-        with self._database.read() as connection:
-            return set(connection.scalars(query))
-
     def find_overdue_streams(self, *, after: datetime, failed_after: datetime, until: datetime) -> set[str]:
         """Return the streams without a snapshot, with its source, created after ``after`` and not after ``until``.
 

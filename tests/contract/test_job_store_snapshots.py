@@ -291,11 +291,3 @@ def test_the_schedule_finds_what_is_due_of_all_streams_at_once(store: JobStore) 
     assert store.find_overdue_streams(**times | {"after": last}) == {"backup", "eager", "idle"}
     found = [store.find_surplus_streams(keep=keep) for keep in range(3)]
     assert found == [{"backup", "eager"}, {"eager"}, set()]
-
-
-def test_snapshots_that_are_kept_are_told_from_others_by_their_ids(store: JobStore) -> None:
-    made = [create(store).id for _ in range(3)]
-    store.delete_snapshot(made[0])
-    assert store.find_snapshots([*made, "sn_none"]) == set(made), "one is kept until its files are gone"
-    end_deletion(store)
-    assert (store.find_snapshots(made[:2]), store.find_snapshots([])) == ({made[1]}, set())

@@ -1,8 +1,4 @@
-import os
 import threading
-import time
-from contextlib import contextmanager
-from pathlib import Path
 from typing import cast
 from unittest.mock import patch
 
@@ -195,29 +191,6 @@ def test_what_is_left_of_a_snapshot_that_failed_is_deleted_by_a_later_look(bench
     bench.look(bench.make())
     assert (bench.sources(), bench.folders()) == ([], [])
     assert bench.store.get_snapshot(asked.id).place is None
-
-
-def test_files_of_a_snapshot_that_was_deleted_before_its_agent_was_killed_go_after_a_day(bench):
-    asked = bench.ask()
-
-    @contextmanager
-    def deleted_elsewhere():
-        bench.delete(asked.id)
-        yield
-
-    with patch.object(DiskFiles, "complete", side_effect=KilledError), pytest.raises(KilledError):
-        bench.take(asked, deleted_elsewhere())
-    assert (bench.store.list_snapshots(), len(bench.folders())) == ([], 1)
-    kept = bench.take()
-    bench.look()
-    assert len(bench.folders()) == 2, "they may be of a snapshot that is made at this moment"
-    day_ago = time.time() - 86_460
-    for name in bench.folders():
-        os.utime(bench.home / "snapshots" / "backup" / name, (day_ago, day_ago))
-    bench.look()
-    assert len(bench.folders()) == 2, "an agent looks once an hour"
-    bench.look(bench.make())
-    assert bench.folders() == [Path(kept.place.location).name]
 
 
 def test_a_pause_of_another_order_is_not_this_one(tmp_path):

@@ -136,9 +136,6 @@ class Records:
     def list_snapshots(self, *, stream: str, reason: SnapshotReason) -> list[SnapshotRecord]:
         return [found for found in self.snapshots.values() if (found.stream, found.reason) == (stream, reason)]
 
-    def find_snapshots(self, ids: Collection[str]) -> set[str]:
-        return {*ids} & self.snapshots.keys()
-
     def delete_snapshot(self, snapshot_id: str) -> None:
         found = self.snapshots[snapshot_id]
         for job in self.list_step_jobs([SNAPSHOT, RESTORE]):
@@ -339,5 +336,5 @@ def open_snapshot_work(
         ),
     )
     # A default argument has the real clock.
-    work._threads._now = work._upkeep._now = lambda: disk.world.now
+    work._threads._now = lambda: disk.world.now
     return work

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -106,9 +105,6 @@ class Taker:
         run.note({"made": {**FACTS, "taken_at": self._store.now()}})
 
     def remove(self, _: SnapshotRecord) -> None:
-        """It has no files."""
-
-    def remove_unknown(self, _: datetime) -> None:
         """It has no files."""
 
 
