@@ -154,7 +154,7 @@ def test_a_hole_in_one_hour_is_found_brushed_tried_paused_repaired_and_verified(
         assert {row["_backfill_id"] for row in house.staged()} == {job}
         tab.open("")
         assert f"{CANARY} of {STRAYED} messages are published" in tab.text()
-        tab.page.click(f"text={job} >> nth=0")
+        tab.page.click(f"a[href$='/jobs/{job}'] >> nth=0")
 
         # It goes on, is paused, and goes on to its end.
         act(tab, "Resume")
