@@ -166,6 +166,8 @@ def test_snapshot_before_a_risky_change(night, hand):
     hand.click("Snapshot the stream", within="main")
     hand.sees("COMPLETED")
     (made,) = {each.id for each in night.store.list_snapshots(stream=STREAM_NAME)} - before
+    # An earlier snapshot may be complete already.
+    hand.tab.page.wait_for_selector(f"main tr:has-text('{made}'):has-text('COMPLETED')")
     assert_snapshot(night, made)
     assert hand.steps == 3
 
