@@ -313,7 +313,8 @@ def test_the_schedule_asks_the_store_as_often_for_many_streams_as_for_one(bench)
         bench.store.launch_stream(f"other-{number:02}", StreamKind.BACKUP, actor="ann")
     count_statements(21)
     assert len(bench.store.list_snapshots(states=[SnapshotState.PENDING])) == 21
-    assert (count_statements(21), count_statements(1)) == (of_one, of_one), "whoever holds the streams"
+    # However many of the streams this agent holds.
+    assert (count_statements(21), count_statements(1)) == (of_one, of_one)
 
 
 def test_a_deletion_that_fails_in_a_way_that_nobody_expects_is_tried_again(bench):
