@@ -96,7 +96,7 @@ soak: $(STAMPS)/dev  ## Run the whole system under steady load and watch its mem
 	@$(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),30)
 
 years: $(STAMPS)/dev  ## Run everything in the background for years by a clock that jumps (YEARS=1)
-	@$(BIN)/python -m tests.years.run --years $(or $(YEARS),1)
+	@$(BIN)/python -m tests.years.run --years $(or $(YEARS),1) $(ARGS)
 
 simulate: $(STAMPS)/dev  ## Run a stream's engine in a simulated world where anything goes wrong (SEED=1 STEPS=100000)
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run --seed $(or $(SEED),1) --steps $(or $(STEPS),100000) \

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from model.widening import to_json
 from pipeline.convert import Findings, Record, WrongTypeError, compile_record, visible
-from pipeline.forms import Form, NativeRows, layout_of_plans
+from pipeline.forms import Form, NativeRows, layout_of_plans, other_places
 from pipeline.mapping import ATTRIBUTES_FIELD, FieldPlan, taking_scalars
 from pipeline.originals import read_originals
 from pipeline.paths import counted_path
@@ -123,10 +123,11 @@ class Decoder:
 
     def decode_payloads(self, payloads: Sequence[bytes], originals: pa.RecordBatch) -> DecodedBatch:
         """Do the same for messages with these ``payloads`` and ``originals`` (:func:`read_originals`)."""
-        native = NativeRows([], []) if self._form is None else self._form.read(payloads)
+        count = len(payloads)
+        native = NativeRows([], range(count)) if self._form is None else self._form.read(payloads)
         rows: list[_Row] = []
         refused: list[Refusal] = []
-        for index in sorted(set(range(len(payloads))).difference(native.indices)):
+        for index in native.left:
             row = self._decode_one(index, payloads[index])
             (refused if isinstance(row, Refusal) else rows).append(row)  # type: ignore[arg-type]
         try:
@@ -137,11 +138,14 @@ class Decoder:
         if self._form is not None:
             for row in rows:
                 self._form.learn(native.held.get(row.index), payloads[row.index], row.findings.unknown)
-        columns, indices = _in_order(native, columns, [row.index for row in rows])
+        columns = _in_order(native, count - len(native.left), columns, [row.index for row in rows])
         changes = [row.change for row in rows]
+        indices = other_places([refusal.index for refusal in refused], count)
         decoded = DecodedBatch(columns, indices, sorted(refused, key=lambda r: r.index))
         unknown = [(row.index, tuple(map(counted_path, row.findings.unknown))) for row in rows]
-        unknown += [(index, look.paths) for index, look in zip(native.indices, native.looks, strict=False)]
+        if native.looks:
+            places = other_places(native.left, count)
+            unknown += [(place, look.paths) for place, look in zip(places, native.looks, strict=True)]
         decoded.unknown.update(path for _, paths in sorted(unknown) for path in paths)
         decoded.missing.update(counted_path(path) for row in rows for path in row.findings.missing)
         decoded.rows = self._with_meta(columns, indices, changes, originals)
@@ -261,18 +265,20 @@ def read_payloads(messages: pa.RecordBatch) -> list[bytes]:
     return [data or b"" for data in messages.column("data").to_pylist()]
 
 
-def _in_order(native: NativeRows, columns: pa.RecordBatch, indices: list[int]) -> tuple[pa.RecordBatch, list[int]]:
-    """Return the rows that were read natively and those of ``columns``, in the order of their messages."""
-    if not native.indices:
-        return columns, indices
-    texts = [look.unknown for look in native.looks] or [None] * len(native.indices)
-    unknown = pa.array(texts, pa.string())
+def _in_order(native: NativeRows, count: int, columns: pa.RecordBatch, indices: Sequence[int]) -> pa.RecordBatch:
+    """Return the ``count`` rows of native code and those of ``columns``, in the order of their messages."""
+    if not count:
+        return columns
+    texts = pa.array([look.unknown for look in native.looks], pa.string())
+    unknown = texts if native.looks else pa.nulls(count, pa.string())
     found = pa.RecordBatch.from_arrays([*native.columns, unknown], schema=columns.schema)
     if not indices:
-        return found, native.indices
-    places = [*native.indices, *indices]
-    order = np.argsort(places, kind="stable").astype(np.int32)
-    return pa.concat_batches([found, columns]).take(pa.array(order)), sorted(places)
+        return found
+    # How many native rows come before each of the others.
+    before = np.subtract(indices, np.searchsorted(native.left, indices))
+    others = np.arange(count, count + len(indices), dtype=np.int32)
+    order = np.insert(np.arange(count, dtype=np.int32), before, others)
+    return pa.concat_batches([found, columns]).take(pa.array(order))
 
 
 def _moment(published: Any) -> datetime:

@@ -5,7 +5,7 @@ or a value without a cell does not fit. The decoder reads it alone, and only the
 """
 
 import gc
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -62,14 +62,14 @@ _SHAPE_KINDS: Final[Mapping[str, Any]] = {
 
 @dataclass(slots=True)
 class NativeRows:
-    """The own columns of the messages that fit, in order; ``indices`` are their places in the batch.
+    """The own columns of the messages that fit, in order; ``left`` are the places of all others in the batch.
 
-    ``looks`` are those of the messages, where they matter. ``held`` has the structures of messages that fit and
-    that the decoder has to see, because they look new.
+    ``looks`` are those of the messages that fit, where they matter. ``held`` has the structures of messages that
+    would fit, but look new: the decoder has to see them.
     """
 
     columns: list[pa.Array]
-    indices: list[int]
+    left: Sequence[int]
     looks: list[Look] = field(default_factory=list)
     held: dict[int, Hashable] = field(default_factory=dict)
 
@@ -112,7 +112,7 @@ class Form:
             finally:
                 if is_collecting:
                     gc.enable()
-        return NativeRows([], [])
+        return NativeRows([], range(len(payloads)))
 
     def learn(self, structure: Hashable | None, data: bytes, unknown: Mapping[str, Any]) -> None:
         """Learn of a message that the decoder made a row of; it fits when it has a ``structure``."""
@@ -132,27 +132,29 @@ class Form:
         return self._make_layout(frozenset() if self._looks is None else self._looks.beside, self._is_sharing)
 
     def _read(self, payloads: Sequence[bytes]) -> NativeRows:
-        parsed, found = [], NativeRows([], [])
+        parsed, left, found = [], [], NativeRows([], [])
         most, layout = self._max_bytes, self._layout
         parse, share = layout.shared.parse, layout.shared.share
         looks = self._looks if self._looks is not None and self._looks.matter else None
         for index, data in enumerate(payloads):
             try:
-                message = share(parse(data))
+                message = share(parse(data)) if len(data) <= most else None
             except _UNREADABLE:
-                continue
-            if len(data) > most:
-                continue
-            if looks is not None:
+                message = None
+            if looks is not None and message is not None:
                 look = looks.get(structure := layout.structure(message))
                 if look is None:
                     found.held[index] = structure
-                    continue
-                if not look.fits(data):
-                    continue
-                found.looks.append(look)
-            parsed.append(message)
-            found.indices.append(index)
+                    message = None
+                elif look.fits(data):
+                    found.looks.append(look)
+                else:
+                    message = None
+            if message is None:
+                left.append(index)
+            else:
+                parsed.append(message)
+        found.left = left
         if len(parsed) + (len(found.held) if looks and looks.are_few else 0) < len(payloads) / 2:
             self._resting = REST * len(payloads)
         if parsed:
@@ -168,15 +170,30 @@ class Form:
         reading = ColumnReader()
         makers = self._layout.columns(parsed, self._columns, reading, unfit.update)
         found.columns = [make() for make in makers]
-        texts = [payloads[index] for index in found.indices]
+        is_parsed = _all_but(found.left, len(payloads))
+        texts = list(compress(payloads, is_parsed)) if found.left else payloads
         if count_names(texts) != reading.names:
             pairs = enumerate(zip(texts, parsed, strict=True))
-            unfit.update(place for place, (text, message) in pairs if count_names([text]) != names_in(message))
+            unfit.update(number for number, (text, message) in pairs if count_names([text]) != names_in(message))
         if unfit:
-            fit = [place not in unfit for place in range(len(parsed))]
+            fit = [number not in unfit for number in range(len(parsed))]
             found.columns = [column.filter(pa.array(fit)) for column in found.columns]
-            found.indices = list(compress(found.indices, fit))
+            places = list(compress(range(len(payloads)), is_parsed))
+            found.left = sorted([*found.left, *(places[number] for number in unfit)])
             found.looks = list(compress(found.looks, fit))
+
+
+def other_places(places: Iterable[int], count: int) -> list[int]:
+    """Return the numbers below ``count`` that are not among ``places``."""
+    return list(compress(range(count), _all_but(places, count)))
+
+
+def _all_but(places: Iterable[int], count: int) -> bytearray:
+    """Return ``count`` flags, which are 0 at ``places`` and 1 elsewhere."""
+    flags = bytearray(b"\1") * count
+    for place in places:
+        flags[place] = 0
+    return flags
 
 
 def layout_of_plans(plans: Sequence[FieldPlan]) -> Layout:

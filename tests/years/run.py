@@ -50,6 +50,7 @@ def main() -> int:
     parser.add_argument("--years", type=float, default=1.0)
     parser.add_argument("--schedules", type=int, default=200)
     parser.add_argument("--streams", type=int, default=10)
+    parser.add_argument("--snapshot-days", type=float, default=1.0, help="days between two snapshots of a stream")
     parser.add_argument("--stores", nargs="+", default=["sqlite", "postgresql"])
     given = parser.parse_args()
     # As Ctrl-C does: nothing is left behind.
@@ -75,7 +76,8 @@ def _try(store: str, given: argparse.Namespace) -> int:
             _say(f"{store}: its server is not installed, so nothing is shown for it")
             return 0
         size = {"schedules": given.schedules, "streams": given.streams}
-        with Service(url, home, crons=_crons(), longest=timedelta(hours=12), **size) as service:
+        every = {"longest": timedelta(hours=12), "snapshot_every": timedelta(days=given.snapshot_days)}
+        with Service(url, home, crons=_crons(), **size, **every) as service:
             service.watch = Progress(store, service).watch
             years = partial(check_years, service, timedelta(days=given.years * 365), use_every=timedelta(days=9))
             return sum(_violations(store, trial) for trial in (years, partial(_jump, service)))

@@ -164,6 +164,7 @@ class Service:
         streams: int,
         crons: Sequence[tuple[str, str]] = SPARSE,
         longest: timedelta = timedelta(days=45),
+        snapshot_every: timedelta = timedelta(days=1),
     ) -> None:
         self.clock = Clock(datetime(2026, 2, 20, 12, tzinfo=UTC))
         self._crons, self._longest = crons, longest
@@ -173,7 +174,7 @@ class Service:
         self.store._database.now = lambda _: self.clock.now  # type: ignore[method-assign]
         self.jobs = Jobs(self.store, home / "merges")
         self.uploader = Principal("upload:folder", UPLOAD_SCOPES)
-        self.snapshot_every = timedelta(days=1)
+        self.snapshot_every = snapshot_every
         self.heard: Counter[str] = Counter()
         self.manifests = ManifestService(self.store)
         self.schedules, self.streams = schedules, streams
