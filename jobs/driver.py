@@ -26,6 +26,7 @@ def run_driver(argument: str, run: Callable[[JobFolder, int], Outcome]) -> int:
     How ``run`` ended is written to the job's folder, whatever it raised. Told to stop, it has a moment to end by
     itself; then the process leaves.
     """
+    _keep_values_out_of_logs()
     job = json.loads(argument)
     folder, epoch = JobFolder(job["folder"]), int(job["epoch"])
     structlog.contextvars.bind_contextvars(job_id=folder.name, epoch=epoch)
@@ -50,6 +51,13 @@ def run_driver(argument: str, run: Callable[[JobFolder, int], Outcome]) -> int:
     folder.write_outcome(outcome)
     _LOG.info("ended", state=outcome.state.value)
     return 1 if outcome.state is JobState.FAILED else 0
+
+
+def _keep_values_out_of_logs() -> None:
+    """Write where an error came from without its variables' values: messages and secrets are among them."""
+    *processors, _ = structlog.get_config()["processors"]
+    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*processors, renderer])
 
 
 def _leave_when_told(folder: JobFolder, epoch: int, ended: threading.Event) -> None:

@@ -5,6 +5,7 @@ or a value without a cell does not fit. The decoder reads it alone, and only the
 """
 
 import gc
+import traceback
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -108,7 +109,8 @@ class Form:
                 return self._read(payloads)
             except Exception:  # noqa: BLE001  a fault here must not end the stream, and the decoder reads all of them
                 self.is_off = True
-                _log.exception("form_failed")
+                # Without the values of variables: messages are among them.
+                _log.error("form_failed", exception=traceback.format_exc())
             finally:
                 if is_collecting:
                     gc.enable()

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
+import structlog
 
 from jobs.driver import run_driver
 from jobs.folder import Control, JobFolder, Order, Outcome
@@ -16,10 +17,13 @@ from tests.waiting import wait_until
 
 @pytest.fixture
 def folder(tmp_path):
+    # A driver has its process for itself.
+    before = structlog.get_config()
     folder = JobFolder(tmp_path / "mg_1")
     folder.write_specification({})
     folder.write_control(Control(3, Order.RUN))
-    return folder
+    yield folder
+    structlog.configure(**before)
 
 
 def drive(folder: JobFolder, work: Callable[[], Outcome]) -> tuple[int, Outcome | None]:
@@ -55,6 +59,18 @@ def test_what_the_work_says_is_the_outcome(folder):
 def test_an_error_is_a_failure_with_its_code_and_a_sentence_that_quotes_no_message(folder, error, code, message):
     failed = Outcome(3, JobState.FAILED, {"code": code, "message": message})
     assert drive(folder, raising(error)) == (1, failed)
+
+
+def test_the_log_says_where_an_error_came_from_without_the_values_of_variables(folder, capsys):
+    def work() -> Outcome:
+        payload = b"card 4111"
+        raise ValueError(len(payload))
+
+    drive(folder, work)
+    log = capsys.readouterr().out
+    assert "ValueError: 9" in log
+    assert "raise ValueError(len(payload))" in log
+    assert "4111" not in log
 
 
 def test_work_that_stops_because_it_was_told_to_is_cancelled(folder):

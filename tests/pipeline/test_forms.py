@@ -451,6 +451,19 @@ def test_a_value_without_a_cell_blames_all_messages_with_its_object():
     assert found.columns[0].to_pylist() == [{"n": 1}, None] * 8
 
 
+def test_a_fault_of_native_code_leaves_all_messages_to_the_decoder_and_its_log_has_none_of_them(capsys):
+    def fail(*_):
+        raise MemoryError("a fault")
+
+    form = forms.Form(fail, [], max_bytes=100)
+    texts = [b'{"card":"4111"}'] * forms.FEWEST
+    for _ in range(2):
+        assert list(form.read(texts).left) == list(range(len(texts)))
+    log = capsys.readouterr().out
+    assert log.count("MemoryError: a fault") == 1
+    assert "4111" not in log
+
+
 def test_fields_that_say_nothing_are_unknown_in_the_order_of_their_message(pair):
     first = b'{"id":1,"a":{"x":1,"n":null},"n":[],"m":{}}'
     later = [b'{"id":2,"a":{"x":2,"n":null},"n":[],"m":{}}'] * 3 + [b'{"m":{},"n":[],"id":3,"a":{"n":null,"x":3}}']
