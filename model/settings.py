@@ -198,7 +198,9 @@ class Settings:
     project: str = variable(
         "REFEED_PROJECT", DEFAULT_PROJECT, variables.project, other_name="GOOGLE_CLOUD_PROJECT"
     )
-    pubsub_emulator_host: str | None = variable("PUBSUB_EMULATOR_HOST", "", variables.optional(str))
+    pubsub_emulator_host: str | None = variable(
+        "PUBSUB_EMULATOR_HOST", "", variables.optional(variables.emulator_host)
+    )
     pubsub_endpoint: str | None = variable("REFEED_PUBSUB_ENDPOINT", "", variables.optional(variables.google_host))
     secret: str | None = secret_variable("REFEED_SECRET")
     archive_table: str = variable("REFEED_ARCHIVE_TABLE", DEFAULT_ARCHIVE_TABLE, variables.table)

@@ -206,6 +206,14 @@ def price(text: str) -> float | None:
     return None if text == "unknown" else number(0, 1_000_000)(text)
 
 
+def emulator_host(text: str) -> str:
+    """Return ``host:port`` of a local Pub/Sub server."""
+    found = re.fullmatch(r"(?:[\w.\-]+|\[[0-9A-Fa-f:]+\]):(\d{1,5})", text)
+    if not found or int(found[1]) > 65535:  # noqa: PLR2004
+        raise ValueError("must be host:port, such as 127.0.0.1:8085")
+    return text
+
+
 def emulator_url(text: str) -> str:
     """Return the URL of an emulator, which is given as one or as host:port."""
     if not re.fullmatch(r"(https?://)?[\w.\-]+(:\d{1,5})?/?", text):

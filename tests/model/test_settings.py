@@ -105,6 +105,12 @@ def test_an_emulator_host_makes_it_embedded():
     assert read_settings({"PUBSUB_EMULATOR_HOST": "127.0.0.1:8085"}).is_embedded
 
 
+@pytest.mark.parametrize("text", ["localhost", "http://127.0.0.1:8085", "127.0.0.1:99999", "::1:8085"])
+def test_an_emulator_host_without_a_port_of_its_own_is_refused(text):
+    with pytest.raises(SettingsError, match=r"PUBSUB_EMULATOR_HOST=.*: must be host:port"):
+        read_settings({"PUBSUB_EMULATOR_HOST": text})
+
+
 def test_the_secret_is_made_once_and_for_its_owner_only(tmp_path):
     settings = read_settings({}, home=tmp_path / "home")
     first = settings.replay_secret()
