@@ -128,6 +128,10 @@ job_store: Final = matching(
     r"sqlite:///.+|postgresql(?:\+psycopg)?://.+",
     "sqlite:///PATH or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE",
 )
+emulator_host: Final = matching(
+    r"(?:[\w.\-]+|\[[0-9A-Fa-f:]+\]):(?:[1-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])",
+    "host:port, such as 127.0.0.1:8085",
+)
 _folder: Final = matching(
     r"(?:s3|gs)://[a-z0-9][a-z0-9._\-]{1,220}[a-z0-9](?:/[^#?\[\]*\r\n]*)?|/.*",
     "s3://bucket/prefix, gs://bucket/prefix, or the absolute path of a folder",
@@ -204,14 +208,6 @@ def labels(text: str) -> tuple[tuple[str, str], ...]:
 def price(text: str) -> float | None:
     """Return a price, None where it is unknown."""
     return None if text == "unknown" else number(0, 1_000_000)(text)
-
-
-def emulator_host(text: str) -> str:
-    """Return ``host:port`` of a local Pub/Sub server."""
-    found = re.fullmatch(r"(?:[\w.\-]+|\[[0-9A-Fa-f:]+\]):(\d{1,5})", text)
-    if not found or int(found[1]) > 65535:  # noqa: PLR2004
-        raise ValueError("must be host:port, such as 127.0.0.1:8085")
-    return text
 
 
 def emulator_url(text: str) -> str:
