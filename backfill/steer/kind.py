@@ -23,6 +23,7 @@ class BackfillFigures:
         self._reader = CheckpointReader(self._folder.progress)
         self._meter = ProgressMeter()
         self._selected: int | None = None
+        self._limit: float | None = None
         self._latest: Progress | None = None
 
     def __call__(self, store: JobStore, job_id: str) -> None:
@@ -32,8 +33,11 @@ class BackfillFigures:
             if self._selected is None:
                 selection = read_selection(self._folder.selection)
                 self._selected = None if selection is None else selection.rows
-        # Paused by a person or by its canary: such time is no part of the rate, nor of the time that is left.
-        is_held = store.get(job_id).state is JobState.PAUSED
+        job, before = store.get(job_id), self._limit
+        self._limit = job.options.get("rate_limit_messages_per_second")
+        # Paused by a person or by its canary, or under another limit: such time is no part of the rate, nor of the
+        # time that is left.
+        is_held = job.state is JobState.PAUSED or self._limit != before
         progress = self._meter.measure(self._selected, self._reader.read(), time.monotonic(), is_held=is_held)
         if progress != self._latest:
             store.set_progress(job_id, progress.to_json())

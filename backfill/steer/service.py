@@ -1,6 +1,7 @@
 """What can be done with backfills: one service for the API and the command line."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -200,6 +201,9 @@ class BackfillService(BackfillReader):
             expected_version=expected_version(job, versions),
         )
         self._steer(job)
+        if "rate_limit_messages_per_second" in valid:
+            # They are of the limit before, until the next look at the job.
+            job = replace(job, progress={**job.progress, "rate_messages_per_second": None, "eta_seconds": None})
         return self._show(job)
 
     def pause(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:

@@ -1,6 +1,7 @@
 """A backfill's figures on their way from its tasks' checkpoints to the store."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,6 +46,21 @@ def test_what_is_published_is_in_the_store_within_a_second(store, launcher, tmp_
             seconds.append(time.monotonic() - began)
     # The quickest: a loaded machine may hold any one of them up, and never all.
     assert min(seconds) < 1.0, seconds
+
+
+def test_time_at_another_rate_limit_is_no_part_of_the_rate(store, tmp_path, monkeypatch):
+    job_id = store.insert(new_job_id("bf"), BACKFILL.name, {}, actor="ann").id
+    folder = BackfillFolder(tmp_path / job_id)
+    figures = BackfillFigures(folder)
+    clock = iter([0.0, 10.0, 11.0, 12.0])
+    monkeypatch.setattr("backfill.steer.kind.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    rates = []
+    for published, limit in ((1, None), (1001, None), (1002, 5.0), (1007, 5.0)):
+        store.change(job_id, actor="ann", what="changed", options={"rate_limit_messages_per_second": limit})
+        leave(folder, published)
+        figures(store, job_id)
+        rates.append(store.get(job_id).progress["rate_messages_per_second"])
+    assert rates == [None, 100.0, None, 5.0]
 
 
 def test_figures_that_the_store_did_not_take_are_written_the_next_time(store, tmp_path, monkeypatch):

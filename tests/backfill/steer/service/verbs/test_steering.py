@@ -2,6 +2,7 @@
 
 import pytest
 
+from backfill.run.progress import Progress
 from jobs.folder import Control, Order
 from model.errors import ForbiddenError, JobStateError, RequestInvalidError
 from model.job import JobState
@@ -87,6 +88,14 @@ def test_a_resume_ends_the_canary(service, request_of, folder_of):
     assert resumed.canary == {"messages": 5, "state": "over"}
     assert folder.read_control() == Control(1, Order.RUN)
     assert folder.read_pause(1) is None
+
+
+def test_another_rate_limit_leaves_no_time_that_was_measured_at_the_one_before(service, running, store):
+    measured = Progress(selected=900, published=300, rate_messages_per_second=100.0, eta_seconds=6.0)
+    store.set_progress(running, measured.to_json())
+    assert service.change(running, {"description": "slow"}, principal=ANN).progress.eta_seconds is not None
+    changed = service.change(running, {"rate_limit_messages_per_second": 5.0}, principal=ANN).progress
+    assert (changed.published, changed.rate_messages_per_second, changed.eta_seconds) == (300, None, None)
 
 
 def test_a_description_changes_after_the_end_and_a_rate_does_not(service, ended):
