@@ -19,6 +19,7 @@ from cli.invocation import command_settings, open_deployment
 from cli.parameters import ParameterOption, parse_parameters
 from cli.terminal import err, out, print_json
 from model.errors import InputError, RegistryError
+from model.naming import counted
 from sql.violation import QueryRefusedError, Violation
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def query(
     else:
         _print_rows(answer.rows)
     if answer.is_cut:
-        err.print(f"Only the first {max_rows} rows are shown. --max-rows shows more.")
+        err.print(f"The result has more than {counted(max_rows, 'row')}. --max-rows shows more.")
 
 
 def validate(

@@ -1,6 +1,7 @@
 """``refeed volumes``: how much of every topic came in by hour or day, from the API."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
 import typer
@@ -43,7 +44,10 @@ def volumes(
 
 def render_volumes(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each topic and one for each gap, the oldest first."""
-    window = f"{render_minute(found['window']['from'])} to {render_minute(found['window']['to'])} UTC"
+    start, end = render_minute(found["window"]["from"]), found["window"]["to"]
+    # The newest step may not have ended.
+    is_over = datetime.fromisoformat(end) <= datetime.now(UTC)
+    window = f"{start} to {render_minute(end)} UTC" if is_over else f"{start} UTC to now"
     if not found["topics"]:
         yield f"No messages arrived from {window}. To show an earlier period, use --from."
         return

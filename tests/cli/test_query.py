@@ -139,7 +139,7 @@ def test_bigquery_answers_the_same_query_within_a_cap(refeed, bigquery_archive, 
         "data": "AP8=",
         "publish_time": "2024-03-01T23:59:59.123456Z",
     }
-    assert "Only the first 1 rows" in result.err
+    assert "The result has more than 1 row." in result.err
     (job,) = [
         job for job in shared_standin.client().list_jobs(all_users=True) if getattr(job, "query", None) == sql
     ]

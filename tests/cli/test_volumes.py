@@ -1,5 +1,7 @@
 """What ``refeed volumes`` prints."""
 
+from datetime import UTC, datetime, timedelta
+
 from cli.volumes import render_volumes
 
 STARTS = [f"2026-01-01T0{hour}:00:00Z" for hour in range(3)]
@@ -9,6 +11,17 @@ def series(topic, *messages, gaps=(), **more):
     total = sum(messages)
     counts = {"messages": list(messages), "total_messages": total, "bytes": list(messages), "total_bytes": total}
     return {"topic": topic, **counts, "gaps": list(gaps), **more}
+
+
+def test_a_window_whose_last_step_has_not_ended_ends_now():
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    for end, said in (
+        (tomorrow, "2026-01-01 00:00 UTC to now"),
+        ("2026-01-01T03:00:00Z", "2026-01-01 00:00 to 2026-01-01 03:00 UTC"),
+    ):
+        found = {"window": {"from": STARTS[0], "to": end}, "starts": STARTS, "step": "hour"}
+        assert next(render_volumes({**found, "topics": [series("orders", 1, 1, 1)]})) == said
+        assert f"No messages arrived from {said}." in next(render_volumes({**found, "topics": []}))
 
 
 def test_a_gap_names_the_topics_that_had_more_than_usual_then():
