@@ -187,7 +187,10 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "snapshot", found["snapshot_id"]
     if found["error"] is not None:
         yield "outcome", render_fault(found["error"])
-    yield from figure_details(found["figures"] or {})
+    figures = found["figures"] or {}
+    yield from figure_details(figures)
+    if found["state"] == UpdateState.STABLE and (figures.get("after") or {}).get("messages") == 0:
+        yield "unproven", "no message arrived during the watch, so nothing is known of how the new release does"
     if found["paused_seconds"] is not None:
         yield "paused", render_seconds(found["paused_seconds"])
     replay = found["replay"]

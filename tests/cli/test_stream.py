@@ -55,6 +55,15 @@ def test_a_watched_update_that_is_stable_ends_with_how_to_take_it_back(monkeypat
     assert " ".join(last.split()) == "next refeed revert up_1, if the new release is wrong"
 
 
+@pytest.mark.parametrize("messages", [0.0, 5.0])
+def test_a_stable_update_that_saw_no_message_says_so(capsys, messages):
+    after = {"seconds": 30.0, "messages": messages, "dead_letters": 0.0, "faults": 0.0, "lag_seconds": None}
+    stable = made_update("STABLE")
+    stable |= dict.fromkeys(("checked", "snapshot_id", "replay", "manifest", "reverses", "unwanted_by"))
+    UPDATE.finish(SimpleNamespace(), stable | {"figures": {"after": after}}, watch=True, as_json=False)
+    assert ("no message arrived during the watch" in capsys.readouterr().out) == (messages == 0)
+
+
 def test_columns_may_differ_in_a_shadow_alone(refeed):
     wrong = refeed("update", "orders", "--may-differ", "total")
     assert wrong.code == 2
