@@ -146,6 +146,16 @@ def _rollback_lines(asked: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {render_fault(asked['error'])}"
 
 
+def _follow_restore(api: "RefeedApi", asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the restore once it has ended; its stream starts only after that, so its state is printed."""
+    found = follow_states(asked, lambda: api.jobs.read(asked["id"]), {"SUCCEEDED", "FAILED"})
+    if found["state"] == "SUCCEEDED":
+        stream = api.read_stream(found["stream"])
+        if stream["state"] != "RUNNING":
+            err.print(f"{stream['name']} is back at the snapshot, and does not run yet: it is {stream['state']}.")
+    return found
+
+
 def _held(found: Mapping[str, Any]) -> str:
     return counted(len(found["subscriptions"]), "subscription") if found["with_source"] else "state alone"
 
@@ -209,5 +219,5 @@ RESTORE: Final = job_kind(
     ),
     lines=_rollback_lines,
     next=next_of(SUCCEEDED="refeed describe stream/{stream}", FAILED="refeed logs stream/{stream}"),
-    follow=lambda api, found: follow_states(found, lambda: api.jobs.read(found["id"]), {"SUCCEEDED", "FAILED"}),
+    follow=_follow_restore,
 )

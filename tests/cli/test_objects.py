@@ -161,6 +161,16 @@ def test_a_restore_takes_the_newest_completed_snapshot_as_latest(refeed, monkeyp
     assert (none.code, "To make one: refeed snapshot pipeline-default" in none.err) == (2, True), none.err
 
 
+@pytest.mark.parametrize("state", ["STARTING", "RUNNING"])
+def test_a_watched_restore_says_that_its_stream_does_not_run_yet(refeed, monkeypatch, state):
+    ended = {"id": "rs_1", "kind": "restore", "stream": "backup", "snapshot": "sn_1", "state": "SUCCEEDED"}
+    monkeypatch.setattr(JobCalls, "read", lambda *_: {**ended, **NOTHING_LEFT})
+    monkeypatch.setattr(RefeedApi, "read_stream", lambda _, name: {"name": name, "state": state})
+    watched = refeed("watch", "rs_1")
+    assert watched.code == 0
+    assert ("does not run yet: it is STARTING." in watched.err) == (state == "STARTING"), watched.err
+
+
 @pytest.mark.parametrize("words", [["missing"], ["dead-letters"], ["dead-letters", "--by", "reason"]])
 @pytest.mark.parametrize("name", ["latest", f"backfill/{NEWEST_BACKFILL}", NEWEST_BACKFILL[:-1], NEWEST_BACKFILL])
 def test_parts_of_a_backfill_are_asked_for_by_every_name_of_it(refeed, calls, monkeypatch, words, name):
