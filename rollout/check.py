@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from model.format import Format
-from model.naming import did_you_mean
+from model.naming import counted, did_you_mean
 from model.schema import RowSchema, plan_evolution
 from model.stream_options import StreamKind
 from rollout.formats import ReleaseFormats
@@ -68,7 +68,8 @@ class StreamSide:
     """What a stream is, or is to be; what is None is not known, and not compared.
 
     ``address`` is where its tables are, ``home`` where its state is. ``sources`` are those of a group that run,
-    or all that the registry has for the wanted release; a stream of another kind has none.
+    or all that the registry has for the wanted release; a stream of another kind has none. ``threads`` is how many
+    tasks run at the same time.
     """
 
     release: str | None
@@ -80,6 +81,7 @@ class StreamSide:
     address: Mapping[str, str] | None = None
     home: str | None = None
     sources: Sequence[CheckedSource] | None = None
+    threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,14 @@ def _option_changes(running: StreamSide, wanted: StreamSide) -> Iterator[str]:
         before, after = running.options.get(name), wanted.options.get(name)
         if before != after and name not in {"group", "mapping"}:
             yield f"{name} changes from {_shown(before)} to {_shown(after)}"
+            threads = wanted.threads
+            if name == "slots" and after is not None and threads is not None and after > threads:
+                rounds = -(-after // threads)
+                yield (
+                    f"only {counted(threads, 'task')} can run at the same time (REFEED_SPARK_MASTER), so "
+                    f"the {after} tasks of a batch run in {rounds} rounds, and a batch takes up to {rounds} times "
+                    "as long"
+                )
 
 
 def _shown(value: Any) -> str:

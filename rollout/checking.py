@@ -8,6 +8,7 @@ from pathlib import Path
 from socket import gethostname
 from typing import Any, Final
 
+from connectors.spark.environment import count_threads
 from model.errors import CheckpointCorruptError, RegistryError, ReleaseInvalidError, StreamElsewhereError
 from model.principal import Principal
 from model.schema import RowSchema
@@ -109,6 +110,7 @@ class UpdateChecker:
             address=address_of(self._warehouse.to_json()),
             home=known if self.has_state(record) else own,
             sources=self._read_sources(release) if is_pipeline else None,
+            threads=None if record.kind is StreamKind.KINESIS else count_threads(self._settings.spark_master),
         )
 
     def _formats(self, release: str | None) -> ReleaseFormats:

@@ -1,5 +1,7 @@
 """What a Spark of Refeed's needs in its environment and its configuration, on this machine and on a cluster."""
 
+import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,6 +39,19 @@ def is_local(master: str) -> bool:
         (True, False)
     """
     return master.startswith("local")
+
+
+def count_threads(master: str) -> int | None:
+    """Return how many tasks run at the same time in the driver's own process; None of a cluster.
+
+    Example:
+        >>> count_threads("local[2,4]"), count_threads("local"), count_threads("spark://host:7077")
+        (2, 1, None)
+    """
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", master)
+    if found is None:
+        return None
+    return os.cpu_count() if found[1] == "*" else int(found[1] or 1)
 
 
 def network_conf(master: str) -> Mapping[str, str]:

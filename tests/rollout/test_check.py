@@ -49,6 +49,14 @@ def test_leaving_a_release_for_the_installed_version_is_a_change_even_of_the_sam
     assert stays.changes == ()
 
 
+def test_more_slots_than_tasks_that_can_run_take_longer():
+    for threads, slots, rounds in ((2, 999, 500), (2, 3, 2), (2, 2, None), (None, 999, None)):
+        changes = check(options={"group": "default", "slots": slots}, threads=threads).changes
+        said = [each for each in changes if "(REFEED_SPARK_MASTER)" in each]
+        assert [f"up to {rounds} times as long" in each for each in said] == ([True] if rounds else [])
+    assert check(threads=1).changes == ()
+
+
 def test_a_release_that_can_t_read_what_runs_is_refused_format_by_format():
     result = check(
         formats=formats(

@@ -89,7 +89,9 @@ def test_a_group_is_compared_with_the_registry_as_the_release_reads_it(house):
     mapped = house.check(record, mapping={"orders": "sales"}, options={"slots": 3})
     assert mapped.reasons == ()
     *changes, reporting = mapped.changes
-    assert changes == ["slots changes from the deployment's setting to 3", "orders becomes sales"]
+    slots, orders = "slots changes from the deployment's setting to 3", "orders becomes sales"
+    assert [changes[0], changes[-1]] == [slots, orders]
+    assert "the 3 tasks of a batch run in 2 rounds" in changes[1]
     assert reporting.endswith("To keep the merged rows, write 'reporting: reporting.orders' in the registry")
 
     house.publish("sources: 3")
