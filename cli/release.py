@@ -1,5 +1,6 @@
 """``refeed release``: versions of Refeed side by side in this home, and the formats that one reads and writes."""
 
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,13 +50,14 @@ def add(
 
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
-    """List the releases of this home."""
+    """List the releases that were added to this home, and the installed version."""
     with open_deployment() as deployment:
         releases = deployment.releases.list_releases()
     rows = [_row(release) for release in releases]
+    own = f"Refeed {version('refeed')} is installed. Streams run with it unless a release is named."
     print_found(
         [release.to_json() for release in releases],
-        lambda _: render_table(("release", "version", "sha256", "added"), rows),
+        lambda _: [*render_table(("release", "version", "sha256", "added"), rows), own],
         as_json=as_json,
     )
 

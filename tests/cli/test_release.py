@@ -33,6 +33,8 @@ def test_a_release_is_added_listed_and_removed(refeed, home, tmp_path):
     store.close()
     assert refeed("release", "remove", "canary").out == "canary is removed\n"
     assert json.loads(refeed("release", "list", "--json").out) == []
+    none, own = refeed("release", "list").out.splitlines()
+    assert (none, own.startswith(f"Refeed {own_formats().version} is installed.")) == ("none", True)
     gone = refeed("release", "remove", "canary")
     assert gone.code == 1
     assert "release_not_found" in gone.err
