@@ -1,8 +1,9 @@
 """``refeed pause``, ``cancel``, ``retry``, ``revert``, ``approve``, ``set``, and what else steers objects."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -12,16 +13,22 @@ from cli.change import end_if_held
 from cli.flags import flag_of, read_given, takes_fields
 from cli.jobs import reread_lines
 from cli.kinds import KINDS
+from cli.objects import ObjectKind
 from cli.options import JsonOption, ObjectArgument, WatchOption, YesOption
 from cli.stream import CHANGEABLE as STREAM_FLAGS
 from cli.stream import StreamFlags
 from cli.terminal import confirm, err
 from cli.update import UPDATE
-from model.errors import InputError
+from model.errors import InputError, RefeedError
 from model.job import JobState
 from model.naming import counted
 from model.stream_update import UNWANTED, UpdateState
 
+if TYPE_CHECKING:
+    from client.api import RefeedApi
+
+# Actions that change nothing of an object that they were done to already.
+_REPEATED: Final = frozenset({"pause", "resume", "cancel"})
 _RATE: Final = "rate_limit_messages_per_second"
 _BACKFILL_FLAGS: Final = tuple(dict.fromkeys((_RATE, *CHANGEABLE)))
 
@@ -214,12 +221,22 @@ def _act(
         kind, object_id = KINDS.find(api, name, verb)
         if verb == "retry" and body and kind.name != "backfill":
             raise InputError(f"--only, --code and --row work only with a backfill. {name} is a {kind.name}.")
+        before = _read_version(api, kind, object_id) if verb in _REPEATED else None
         found = kind.acts[verb](api, object_id, body)
+        if before is not None and before == found.get("etag"):
+            err.print(f"Nothing changed: {object_id} is {found.get('state', f'{verb}d')} already.")
         if kind.name != "change":
             end_if_held(found, waits=watch, as_json=as_json)
         if verb == "cancel" and kind.name != "stream":
             kind = replace(kind, succeeded=_is_cancelled)
         kind.finish(api, found, watch=watch, as_json=as_json)
+
+
+def _read_version(api: "RefeedApi", kind: ObjectKind, object_id: str) -> str | None:
+    """Return the object's version, None if it has none, or can't be read: then the action says why."""
+    with suppress(RefeedError):
+        return None if kind.read is None else kind.read(api, object_id).get("etag")
+    return None
 
 
 def _is_cancelled(found: Mapping[str, Any]) -> bool:

@@ -281,6 +281,17 @@ def test_a_revert_asks_before_it_deletes_rows_and_says_how_many_it_deleted(refee
     assert "Delete" not in refeed("revert", "bf_1").err
 
 
+@pytest.mark.parametrize(("verb", "state"), [("pause", "PAUSED"), ("resume", "RUNNING"), ("cancel", "CANCELLING")])
+def test_an_action_that_was_done_already_says_that_nothing_changed(refeed, monkeypatch, verb, state):
+    answers = []
+    monkeypatch.setattr(JobCalls, "read", lambda *_: backfill("RUNNING", etag='"1"'))
+    monkeypatch.setattr(JobCalls, "act", lambda *_: answers.pop())
+    for etag, is_said in (('"1"', True), ('"2"', False), (None, False)):
+        answers.append(backfill(state, 1, etag=etag))
+        said = refeed(verb, "bf_1")
+        assert (said.code, f"Nothing changed: bf_1 is {state} already." in said.err) == (0, is_said), said.err
+
+
 @pytest.mark.parametrize(("state", "code"), [("CANCELLED", 0), ("SUCCEEDED", 1)])
 def test_a_watched_cancel_ends_well_once_the_job_is_cancelled(refeed, acted, monkeypatch, state, code):
     answer_watch(monkeypatch, backfill(state, 2))
