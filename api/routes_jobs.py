@@ -191,9 +191,11 @@ def list_job_missing(
 ) -> Any:
     """List selected messages of a backfill that are not in the staging table of the target topic."""
     after = parse_row_token(page_token)
+    # Before the rows: what lands in between is not taken to be missing.
+    advice = service.explain_missing(job_id, principal=caller)
     found = service.list_missing(job_id, principal=caller, limit=page_size + 1, after=after)
     page, token = page_of(found, page_size, lambda last: render_row_token(last.row))
-    return {"messages": page, "next_page_token": token}
+    return {"messages": page, "next_page_token": token, "advice": advice if page else None}
 
 
 def _add_action(verb: str, about: str, conflict: str, meanings: Mapping[str, str]) -> None:

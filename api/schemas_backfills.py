@@ -51,6 +51,8 @@ _EXAMPLE_BACKFILL: Final[dict[str, Any]] = {
         "landed": None,
         "merged": None,
         "missing": None,
+        "waiting": None,
+        "advice": None,
     },
     "revert": None,
     "error": None,
@@ -134,17 +136,26 @@ class BackfillVerification(BaseModel):
     """How many selected rows have arrived. Null means unknown."""
 
     state: Literal["pending", "complete", "incomplete", "unknown"] = Field(
-        description="`pending`: the backfill has not ended, or its rows are not counted yet. `complete`: every "
-        "selected row is in every staging table of the target. `incomplete`: some rows were not published, "
-        "or are not in a staging table. `unknown`: Refeed knows no staging table of the target."
+        description="`pending`: the backfill has not ended, its rows are not counted yet, or all rows that are "
+        "not in a staging table may not be delivered yet. `complete`: every selected row is in every staging "
+        "table of the target. `incomplete`: some rows were not published, or are missing. `unknown`: Refeed knows "
+        "no staging table of the target."
     )
     selected: int | None = Field(description="Number of selected rows.")
     published: int = Field(description="Number of messages that Pub/Sub has confirmed.")
     landed: int | None = Field(description="Number of selected rows that are in the target's staging table.")
     merged: int | None = Field(description="Number of selected rows that a merge has read.")
     missing: int | None = Field(
-        description="Number of rows that are not in the target's staging table. Rows that were never sent, "
-        "because the backfill was cancelled or failed, do not count."
+        description="Number of rows that are not in the target's staging table, without those in `waiting`. Rows "
+        "that were never sent, because the backfill was cancelled or failed, do not count."
+    )
+    waiting: int | None = Field(
+        None,
+        description="At most this number of rows wait in a subscription of the target's pipeline. They are not "
+        "delivered yet.",
+    )
+    advice: str | None = Field(
+        None, description="Why rows wait or can't be verified, and what to do. Null if there is nothing to do."
     )
 
 
@@ -361,6 +372,10 @@ class MissingPage(BaseModel):
 
     messages: list[MissingMessageOut]
     next_page_token: str | None
+    advice: str | None = Field(
+        description="Why messages of the list may still arrive, and what to do. Null if no message waits in a "
+        "subscription of the target's pipeline."
+    )
 
 
 class BackfillFiguresOut(BaseModel):

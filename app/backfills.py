@@ -10,7 +10,7 @@ from backfill.run.folder import BackfillFolder
 from backfill.steer.kind import BACKFILL
 from backfill.steer.periodic import backfill_tasks
 from backfill.steer.service import BackfillService
-from backfill.steer.verification import Verifier
+from backfill.steer.verification import Verifier, WaitingOf
 from connectors.pubsub.client import PubSub
 from jobs.launcher import Launcher
 from jobs.store import JobStore
@@ -43,15 +43,17 @@ def assemble_backfills(
     max_running: int,
     keep_job_days: int = 30,
     staging_of: StagingOf = lambda _topic: None,
+    waiting_of: WaitingOf = lambda _topic, _until: None,
     places: Callable[[str], SourcePlace | None] = lambda _source: None,
 ) -> BackfillService:
     """Return the service; nothing runs before its ``start``, and it closes none of its parts.
 
     ``staging_of`` returns the staging table that a topic's pipeline writes, where it is known: then what landed is
-    counted. ``places`` returns where each of the pipeline's sources reads and writes.
+    counted. ``waiting_of`` returns what that pipeline has still to get. ``places`` returns where each of the
+    pipeline's sources reads and writes.
     """
     folders = BACKFILL.open_folders(settings.home, settings.jobs_folder)
-    verifier = Verifier(lambda job_id: BackfillFolder.of(folders.of(job_id)), staging_of)
+    verifier = Verifier(lambda job_id: BackfillFolder.of(folders.of(job_id)), staging_of, waiting_of)
     planner = Planner(settings, store, pubsub, queries)
     return BackfillService(
         settings,

@@ -194,6 +194,7 @@ class Deployment:
         """
         from app.backfills import assemble_backfills
 
+        staged, inventory = self.staged, self.inventory
         service = assemble_backfills(
             self.backfill_settings,
             launcher=self.launcher,
@@ -202,8 +203,9 @@ class Deployment:
             store=self.store,
             max_running=self.settings.max_running,
             keep_job_days=self.settings.keep_job_days,
-            staging_of=self.staged,
-            places=self.staged.place,
+            staging_of=staged,
+            waiting_of=lambda topic, until: inventory.find_waiting(staged.sources(topic), until),
+            places=staged.place,
         )
         self.closers.add(ClosingStep.BACKFILLS, lambda: service.stop(interrupt=self._interrupts))
         self.closers.add(ClosingStep.LAUNCHES, service.join)

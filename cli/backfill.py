@@ -250,6 +250,8 @@ def missing(
         _, job = KINDS.find(api, backfill_id, "missing")
         page = api.jobs.read_part(job, "missing", page_size=str(page_size), page_token=page_token)
     print_page(page, list_table("messages", _MISSING_COLUMNS), as_json=as_json)
+    if page.get("advice") and not as_json:
+        err.print(page["advice"])
 
 
 def read_query(text: str) -> str:

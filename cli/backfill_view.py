@@ -179,11 +179,23 @@ def _lines(backfill: Mapping[str, Any]) -> Iterator[str]:
         yield limits
     verification = backfill.get("verification") or {}
     if JobState(backfill["state"]).is_final and verification:
-        landed = "" if verification.get("landed") is None else f", {verification['landed']:,} landed"
-        missing = f", {verification['missing']:,} missing" if verification.get("missing") else ""
-        yield f"verification {verification['state']}{landed}{missing}"
+        yield f"verification {', '.join(_counts(verification))}"
+        if verification.get("advice"):
+            yield verification["advice"]
     yield from map(render_warning, backfill.get("warnings") or ())
     yield from _what_to_do(backfill)
+
+
+def _counts(verification: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the verdict and its counts; while messages may wait, those that are missing and wait are bounds."""
+    yield verification["state"]
+    waiting = verification.get("waiting")
+    if verification.get("landed") is not None:
+        yield f"{verification['landed']:,} landed"
+    if verification.get("missing"):
+        yield f"{'at least ' if waiting else ''}{verification['missing']:,} missing"
+    if waiting:
+        yield f"at most {waiting:,} not delivered yet"
 
 
 def _render_repeated(backfill: Mapping[str, Any]) -> str:

@@ -91,7 +91,8 @@ def _ended_just_now(backfill: Mapping[str, Any]) -> bool:
 
 def _settle(api: "RefeedApi", backfill: dict[str, Any]) -> dict[str, Any]:
     """Return the backfill once it is verified, or once nothing has landed for some seconds."""
-    is_counted = backfill["verification"]["state"] != "pending"
+    found = backfill["verification"]
+    is_counted = found["state"] != "pending" or found.get("landed") is not None
     deadline = time.monotonic() + (_SETTLE_SECONDS if is_counted else _COUNT_SECONDS)
     # An API that is stopped now takes nothing from what is known.
     with suppress(ApiUnavailableError):

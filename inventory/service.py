@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from backfill.steer.verification import Waiting
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.stats import SubscriptionStats, read_stats
 from inventory.catalog import Catalog, HistogramOut, TopicOut
@@ -24,8 +25,9 @@ from inventory.status import (
     waiting_item,
     without_replaced,
 )
-from inventory.streams import ENDED, StreamInfo
+from inventory.streams import ENDED, InstanceTotal, StreamInfo
 from inventory.volumes import Volumes, VolumeStep, read_volumes
+from inventory.waiting import find_waiting
 from jobs.inbox_items import InboxItem
 from jobs.store.figures import FigurePoint, stream_subject
 from model.errors import RefeedError, RequestInvalidError, StreamNotFoundError, TopicUnknownError
@@ -36,6 +38,7 @@ from model.stream import StoredReport
 from model.stream_record import StreamRecord
 from model.stream_snapshot import SnapshotRecord
 from model.window import Window
+from pipeline.registry import Source
 from warehouse.counts import STEPS, Step
 from warehouse.queries import Queries
 
@@ -215,7 +218,7 @@ class Inventory:
         streams = [stream for stream in self._catalog.list_streams(None) if not stream.is_over]
         hour_ago = datetime.now(UTC) - timedelta(hours=1)
         found = self._figures([stream_subject(stream.name) for stream in streams], hour_ago)
-        totals = self._catalog.read_instance_totals()
+        totals = self.read_instance_totals()
         items = (
             growing_item(each, found.get(stream_subject(each.name), ()), totals.get(each.name, ()), hour_ago)
             for each in streams
@@ -233,9 +236,18 @@ class Inventory:
             if stream.name in ended and stream.state in ENDED and stream.retained_until is not None
         ]
 
+    def find_waiting(self, sources: Sequence[Source], until: datetime) -> Waiting | None:
+        """Return what waits for the sources of a topic of the messages that were published until a moment."""
+        stats = self._find_stats()
+        return find_waiting(sources, without_replaced(self._catalog.list_streams(stats)), stats, until)
+
     def measure_streams(self) -> list[StreamInfo]:
         """Return the streams for figures that anybody may see; lags are unknown while Pub/Sub does not answer."""
         return self._catalog.list_streams(self._find_stats())
+
+    def read_instance_totals(self) -> dict[str, list[InstanceTotal]]:
+        """Return the totals of each instance of the streams that has reported, by stream."""
+        return self._catalog.read_instance_totals()
 
     def check_streams(self, *, principal: Principal) -> StreamCondition:
         """Return the streams and what is wrong with them, also while Pub/Sub does not answer."""

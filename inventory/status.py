@@ -49,8 +49,8 @@ def count_attached(subscriptions: Iterable[SubscriptionInfo]) -> int:
 
 def without_replaced(streams: Sequence[StreamInfo]) -> list[StreamInfo]:
     """Return the streams but for the ended ones whose work another stream does, under whatever name."""
-    done = {_work(stream) for stream in streams if stream.state not in ENDED}
-    return [stream for stream in streams if stream.state not in ENDED or _work(stream) not in done]
+    done = {work_of(stream) for stream in streams if stream.state not in ENDED}
+    return [stream for stream in streams if stream.state not in ENDED or work_of(stream) not in done]
 
 
 def judge_streams(streams: Sequence[StreamInfo], attached: int | None) -> list[StatusProblem]:
@@ -167,7 +167,7 @@ def _growth(totals: Sequence[float]) -> int:
     return int(sum(after - before if after >= before else after for before, after in pairwise(totals)))
 
 
-def _work(stream: StreamInfo) -> str:
+def work_of(stream: StreamInfo) -> str:
     """Return what one running stream does at a time, under whatever name: the backup, or a group's pipeline."""
     if stream.kind == StreamKind.BACKUP:
         return BACKUP_STREAM

@@ -21,8 +21,7 @@ _LOG: Final = structlog.get_logger(__name__)
 class StagedTopics:
     """Finds the staging of a topic by the registry as it is at this moment; safe to use from many threads.
 
-    Called with a topic's id, it returns None where no source reads that topic, or while the registry can't be
-    read: then it is not known what landed.
+    Called with a topic's id, it returns None where no source reads that topic: then it is not known what landed.
     """
 
     def __init__(self, settings: Settings, warehouse: Warehouse) -> None:
@@ -36,11 +35,19 @@ class StagedTopics:
         """Return the staging of ``topic``, of all sources that read it.
 
         Raises:
+            RegistryError: the registry can't be read, or a source with a fault may read the topic.
             WarehouseError: the warehouse does not say which tables an inferred source has.
         """
-        sources = [source for source in self._sources() if source.topic == topic]
+        sources = self.sources(topic)
+        found = None if sources else self._read()
+        if found is not None and (fault := found.error or next((each.error for each in found.broken), None)):
+            raise fault
         parts = [self._warehouse.open_staging(self._tables(source), source.reporting) for source in sources]
         return StagedSources(parts) if len(parts) > 1 else next(iter(parts), None)
+
+    def sources(self, topic: str) -> list[Source]:
+        """Return the sources without a fault that read ``topic``, none while the registry can't be read."""
+        return [source for source in self._sources() if source.topic == topic]
 
     def place(self, name: str) -> tuple[str, Sequence[str]] | None:
         """Return the topic of a source and its staging tables, None where the registry has no such source.

@@ -51,6 +51,7 @@ def verify_again_seconds(job: Job, verification: Mapping[str, Any]) -> float | N
     state, landed = verification.get("state"), verification.get("landed")
     is_merged = state == "complete" and (verification.get("merged") or 0) >= (landed or 0)
     age = 0.0 if job.finished_at is None else (datetime.now(UTC) - job.finished_at).total_seconds()
-    if state == "unknown" or landed is None or is_merged or age > _VERIFY_LAST_SECONDS:
+    is_uncounted = landed is None and state != "pending"
+    if is_uncounted or is_merged or age > _VERIFY_LAST_SECONDS:
         return None
     return max(_VERIFY_FIRST_SECONDS, age / 2)

@@ -171,6 +171,11 @@ class BackfillReader(JobService[Backfill]):
             shown.append(each.model_copy(update={"code": code, "reason": reason}))
         return shown
 
+    def explain_missing(self, backfill_id: str, *, principal: Principal) -> str | None:
+        """Return why missing messages may still arrive, and what to do; None if none is on its way."""
+        waits = self._verifier.find_waiting(self._read(backfill_id, principal))
+        return None if waits is None else waits.advice
+
     def count_letters(self, start: datetime, *, principal: Principal) -> list[LetterReasonOut]:
         """Return the pipeline's dead letters since ``start`` by source, reason and path.
 

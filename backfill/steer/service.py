@@ -48,6 +48,7 @@ from model.errors import (
 )
 from model.job import JobState
 from model.moment import render_moment
+from model.naming import counted
 from model.principal import APPROVE, MESSAGES, PLAN, RUN, Principal
 from sql.violation import QueryRefusedError
 
@@ -264,7 +265,8 @@ class BackfillService(BackfillReader):
         the target's staging table.
 
         Raises:
-            JobStateError: it has not ended, or there is nothing of that kind to send.
+            JobStateError: it has not ended, or there is nothing of that kind to send, or what is missing may only
+                not be delivered yet.
             BackfillOverlapsError: an active backfill replays some of the same messages to the same topic.
             StagingUnknownError: nobody knows what is missing.
         """
@@ -453,11 +455,19 @@ class BackfillService(BackfillReader):
         folder.write_specification({**specification, "run": run})
 
     def _find_missing(self, job: Job) -> list[int]:
+        # Before the rows: what lands in between is not taken to be missing.
+        waits = self._verifier.find_waiting(job)
         found = self._verifier.missing_rows(job)
         if not found:
             raise JobStateError(
                 f"All messages of {job.id} are in the staging table. Nothing is missing.", state=job.state.value
             )
+        if waits is not None:
+            message = (
+                f"{counted(len(found), 'message')} of {job.id} may not be delivered yet. A retry now could send "
+                f"them twice. {waits.advice}"
+            )
+            raise JobStateError(message, state=job.state.value)
         return found
 
     def _find_letters(self, job: Job, rows: Collection[int], code: str | None) -> list[int]:

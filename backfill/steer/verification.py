@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -13,7 +13,7 @@ from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, Progress
 from backfill.run.selection import Selection, read_selection, read_slice
 from jobs.store import Job
-from model.errors import AlreadyMergedError, StagingUnknownError
+from model.errors import AlreadyMergedError, RegistryError, StagingUnknownError
 from model.job import JobState
 from warehouse.staging import Staging
 
@@ -32,7 +32,8 @@ class Verification:
     """The verdict on a backfill, in rows of its selection; None is what can't be known.
 
     ``missing`` are rows that have not landed, those of dead letters among them. A row that was never sent, because
-    the job ended before, is not missing.
+    the job ended before, is not missing. Of the rows that have not landed, ``waiting`` may not be delivered yet.
+    ``advice`` says what a person does about a verdict that is open.
     """
 
     state: VerificationState
@@ -41,6 +42,20 @@ class Verification:
     landed: int | None = None
     merged: int | None = None
     missing: int | None = None
+    waiting: int | None = None
+    advice: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Messages that wait for the streams that stage a topic; ``messages`` None is an unknown number of them."""
+
+    messages: int | None
+    advice: str
+
+
+# Returns what waits of the messages that a topic got until a moment; None if nothing does, or nobody knows of any.
+WaitingOf = Callable[[str, datetime], Waiting | None]
 
 
 class MissingMessageOut(BaseModel):
@@ -62,20 +77,26 @@ class Verifier:
 
     Raises:
         CheckpointCorruptError: any call, when the selection can't be read.
+        RegistryError: any call but :meth:`verify`, when a fault hides whether a source reads the topic.
         WarehouseError: any call, when the staging table does not answer.
     """
 
     def __init__(
-        self, folder_of: Callable[[str], BackfillFolder], staging_of: Callable[[str], Staging | None]
+        self,
+        folder_of: Callable[[str], BackfillFolder],
+        staging_of: Callable[[str], Staging | None],
+        waiting_of: WaitingOf = lambda _topic, _until: None,
     ) -> None:
         self._folder_of = folder_of
         self._staging_of = staging_of
+        self._waiting_of = waiting_of
 
     def verify(self, job: Job) -> dict[str, Any]:
         """Return the verdict on ``job`` as the API shows it.
 
-        It is pending while the job has not ended, and unknown where no staging table is known and nothing is
-        wrong so far. A later call may find more: what is published lands seconds after.
+        It is pending while the job has not ended, while all that has not landed may not be delivered yet, and
+        while the registry has a fault. It is unknown where no staging table is known and nothing is wrong so far.
+        A later call may find more: what is published lands seconds after.
         """
         return asdict(self._judge(job))
 
@@ -91,24 +112,43 @@ class Verifier:
             published = sum(c.published for c in CheckpointFolder(folder.progress).read_all())
         if not job.state.is_final:
             return Verification(VerificationState.PENDING, selected, published)
-        staging = self._staging_of(job.request["topic"])
+        is_short = selected is None or published < selected
+        try:
+            staging = self._staging_of(job.request["topic"])
+        except RegistryError as exc:
+            return Verification(VerificationState.PENDING, selected, published, advice=exc.message)
         if selected is None or staging is None:
-            is_short = selected is None or published < selected
-            state = VerificationState.INCOMPLETE if is_short else VerificationState.UNKNOWN
-            return Verification(state, selected, published)
+            if is_short:
+                return Verification(VerificationState.INCOMPLETE, selected, published)
+            advice = _render_unknown(job.request["topic"])
+            return Verification(VerificationState.UNKNOWN, selected, published, advice=advice)
+        # Before the rows: what lands in between is not taken to be missing.
+        waits = self.find_waiting(job)
         rows = _landed(staging, job.id, selected)
         landed = int(np.count_nonzero(rows))
         # Without the files, which rows were sent is unknown.
         accounted = rows if selection is None else rows | ~_sent(job, folder, selection)
-        is_complete = landed == selected and published >= selected
+        gone = int(np.count_nonzero(~accounted))
+        waiting = 0 if waits is None else gone if waits.messages is None else min(gone, waits.messages)
+        state = VerificationState.INCOMPLETE
+        if landed == selected and not is_short:
+            state = VerificationState.COMPLETE
+        elif 0 < waiting == gone and not is_short:
+            state = VerificationState.PENDING
         return Verification(
-            VerificationState.COMPLETE if is_complete else VerificationState.INCOMPLETE,
+            state,
             selected,
             published,
             landed=landed,
             merged=staging.merged_rows(job.id),
-            missing=int(np.count_nonzero(~accounted)),
+            missing=gone - waiting,
+            waiting=waiting,
+            advice=waits.advice if waits is not None and waiting else None,
         )
+
+    def find_waiting(self, job: Job) -> Waiting | None:
+        """Return what waits of the messages that the target had got when the job ended; others' are among them."""
+        return self._waiting_of(job.request["topic"], job.finished_at or datetime.now(UTC))
 
     def missing_messages(self, job: Job, *, limit: int, after: int = -1) -> list[MissingMessageOut]:
         """Return up to ``limit`` selected messages that are not in the staging table, after row ``after``.
@@ -157,8 +197,16 @@ class Verifier:
         topic = job.request["topic"]
         staging = self._staging_of(topic)
         if staging is None:
-            raise StagingUnknownError(f"Refeed knows no staging table for the topic {topic}.", topic=topic)
+            raise StagingUnknownError(_render_unknown(topic), topic=topic)
         return staging
+
+
+def _render_unknown(topic: str) -> str:
+    return (
+        f"Refeed knows no staging table for the topic {topic}, because no source reads the topic. To check this "
+        "replay, look at the backlogs of the topic's subscriptions. To have later replays verified, add a source "
+        "for the topic."
+    )
 
 
 def _sent(job: Job, folder: BackfillFolder, selection: Selection) -> Any:

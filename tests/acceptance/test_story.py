@@ -290,16 +290,22 @@ def test_a_hole_in_one_hour_is_found_planned_tried_repaired_verified_and_undone(
     assert len(house.staged()) == CANARY
 
     # Repaired.
-    # The pipeline has not staged them yet: they are missing.
+    # The pipeline has not taken them yet: they are not verified.
     done = house.refeed("resume", made["id"], "--watch", code=1)
     progress = done["progress"]
     assert (done["state"], progress["selected"], progress["published"]) == ("SUCCEEDED", STRAYED, STRAYED)
     assert (progress["failed"], progress["repeated_at_most"]) == (0, 0)
     assert moment_of(progress["event_time"]) == ORDERS[-1].published
-    # What has not landed yet is missing, and said so.
-    shown = house.wait(made["id"], lambda shown: shown["verification"]["state"] != "pending", "it is looked at")
+    # What waits for the pipeline is not missing, and said so.
+    shown = house.wait(made["id"], lambda shown: shown["verification"]["landed"] is not None, "it is looked at")
     before = shown["verification"]
-    assert (before["state"], before["landed"], before["missing"]) == ("incomplete", CANARY, STRAYED - CANARY)
+    assert [before[name] for name in ("state", "landed", "missing", "waiting")] == [
+        "pending",
+        CANARY,
+        0,
+        STRAYED - CANARY,
+    ]
+    assert "To launch one: refeed launch pipeline-default" in before["advice"]
     house.stage(STRAYED - CANARY)
     assert {row["_message_id"]: {"id": row["id"], "amount": row["amount"]} for row in house.staged()} == REPAIRED
     assert len(house.staged()) == STRAYED
@@ -314,6 +320,8 @@ def test_a_hole_in_one_hour_is_found_planned_tried_repaired_verified_and_undone(
         "landed": STRAYED,
         "merged": 0,
         "missing": 0,
+        "waiting": 0,
+        "advice": None,
     }
 
     # Undone.

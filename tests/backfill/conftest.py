@@ -159,7 +159,7 @@ def rows():
 def open_service(deployment, launcher, pubsub):
     """Open the service of a ``deployment``, with changes to its settings; it is closed at the end."""
 
-    def open_one(staging_of=lambda _topic: None, **changes):
+    def open_one(staging_of=lambda _topic: None, waiting_of=lambda _topic, _until: None, **changes):
         settings = replace(deployment, **changes)
         store, queries = JobStore(settings.home / "jobs.db"), open_queries(settings)
         service = assemble_backfills(
@@ -170,6 +170,7 @@ def open_service(deployment, launcher, pubsub):
             launcher=launcher,
             max_running=2,
             staging_of=staging_of,
+            waiting_of=waiting_of,
         )
         for close in (store.close, queries.close, service.join, service.stop):
             stack.callback(close)

@@ -372,6 +372,7 @@ def test_a_change_sends_what_is_to_change_and_nothing_else(refeed, monkeypatch):
             {
                 "messages": [{"row": 6, "message_id": None, "topic": "orders", "publish_time": "x"}],
                 "next_page_token": None,
+                "advice": "The stream is DRAINED.",
             },
             "6                orders  x",
         ),
@@ -400,6 +401,7 @@ def test_what_became_of_it_is_listed(refeed, monkeypatch, command, page, shown):
     result = refeed(command, "bf_1")
     assert result.out.splitlines()[1] == shown
     assert ("--page-token 5" in result.err) == (page.get("next_page_token") == "5")
+    assert ("The stream is DRAINED." in result.err.splitlines()) == ("advice" in page)
     assert json.loads(refeed(command, "bf_1", "--json").out) == page
 
 

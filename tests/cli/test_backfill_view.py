@@ -116,8 +116,46 @@ LANDED = {"state": "complete", "published": 2, "landed": 2, "merged": 0}
         ("SUCCEEDED", {"verification": {**LANDED, "merged": 2}}, ["revert     not possible: 2 rows are merged"]),
         (
             "SUCCEEDED",
-            {"verification": {**LANDED, "state": "unknown", "landed": None, "merged": None}},
-            ["revert     not possible: no staging table of the topic is known"],
+            {
+                "verification": {
+                    **LANDED,
+                    "state": "unknown",
+                    "landed": None,
+                    "merged": None,
+                    "advice": "No source reads the topic.",
+                }
+            },
+            [
+                "verification unknown",
+                "No source reads the topic.",
+                "revert     not possible: no staging table of the topic is known",
+            ],
+        ),
+        (
+            "SUCCEEDED",
+            {
+                "verification": {
+                    **LANDED,
+                    "state": "pending",
+                    "landed": 0,
+                    "missing": 0,
+                    "waiting": 2,
+                    "advice": "The stream is DRAINED.",
+                }
+            },
+            [
+                "verification pending, 0 landed, at most 2 not delivered yet",
+                "The stream is DRAINED.",
+                "next       refeed describe bf_1",
+            ],
+        ),
+        (
+            "SUCCEEDED",
+            {"verification": {**LANDED, "state": "incomplete", "landed": 0, "missing": 1, "waiting": 1}},
+            [
+                "verification incomplete, 0 landed, at least 1 missing, at most 1 not delivered yet",
+                "next       refeed missing bf_1",
+            ],
         ),
         (
             "SUCCEEDED",

@@ -12,7 +12,7 @@ from connectors.lake.engine import EngineLimits
 from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
 from model.entity import EntityRules, version_order
-from model.errors import AlreadyMergedError, WarehouseError
+from model.errors import AlreadyMergedError, RegistryError, WarehouseError
 from model.job import new_job_id
 from model.schema import Field, RowSchema
 from model.settings import read_settings
@@ -81,7 +81,9 @@ def test_a_topic_that_nobody_reads_has_no_staging(settings, stage):
     assert topics("unknown") is None
     assert topics("orders") is not None
     Registry(settings.registry).publish({"sources.yaml": b"sources: ["})
-    assert topics("orders") is None
+    for topic in ("orders", "unknown"):
+        with pytest.raises(RegistryError):
+            topics(topic)
 
 
 def test_without_a_registry_nothing_is_known(settings):

@@ -76,6 +76,7 @@ def test_a_verdict_that_may_get_better_is_asked_for_again_and_one_that_can_t_is_
         return verify_again_seconds(job, verification)
 
     assert again(state="unknown", landed=None) is None
+    assert again(state="pending", landed=None) == pytest.approx(1800, abs=60)
     assert again(state="complete", landed=5, merged=5) is None
     assert again(state="complete", landed=5, merged=0) == pytest.approx(1800, abs=60)
     assert again(state="incomplete", landed=4, merged=0) == pytest.approx(1800, abs=60)

@@ -9,9 +9,9 @@ import pytest
 from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, Progress, SliceCheckpoint
 from backfill.run.selection import read_selection, write_selection
-from backfill.steer.verification import Verifier
+from backfill.steer.verification import Verifier, Waiting
 from jobs.store import Job
-from model.errors import StagingUnknownError
+from model.errors import RegistryError, StagingUnknownError
 from model.job import JobState
 from tests.backfill.conftest import MemoryStaging
 
@@ -81,7 +81,52 @@ def test_without_a_staging_table_the_rest_is_unknown_when_all_is_published(folde
         "landed": None,
         "merged": None,
         "missing": None,
+        "waiting": None,
+        "advice": "Refeed knows no staging table for the topic replay, because no source reads the topic. To "
+        "check this replay, look at the backlogs of the topic's subscriptions. To have later replays verified, "
+        "add a source for the topic.",
     }
+
+
+def test_while_a_fault_of_the_registry_hides_the_staging_table_the_verdict_is_open(folder):
+    publish_all(folder)
+
+    def find(_topic):
+        raise RegistryError("orders: there is no such message.")
+
+    found = Verifier(lambda _id: folder, find).verify(job())
+    assert (found["state"], found["advice"]) == ("pending", "orders: there is no such message.")
+
+
+@pytest.mark.parametrize(
+    ("waiting", "counts"),
+    [
+        (5, ("pending", 59_995, 0, 5)),
+        (None, ("pending", 59_995, 0, 5)),
+        (7_000, ("pending", 59_995, 0, 5)),
+        (3, ("incomplete", 59_995, 2, 3)),
+    ],
+)
+def test_messages_that_may_still_be_delivered_are_not_missing(folder, waiting, counts):
+    publish_all(folder)
+    asked = []
+
+    def find(topic, until):
+        asked.append((topic, until))
+        return Waiting(waiting, "They wait.")
+
+    ended = replace(job(), finished_at=datetime(2026, 1, 1, tzinfo=UTC))
+    checked = Verifier(lambda _id: folder, lambda _topic: staged(np.arange(59_995)), find)
+    found = checked.verify(ended)
+    assert tuple(found[name] for name in ("state", "landed", "missing", "waiting")) == counts
+    assert (found["advice"], asked) == ("They wait.", [("replay", ended.finished_at)])
+
+
+def test_what_was_never_published_is_incomplete_whatever_waits(folder):
+    checked = Verifier(
+        lambda _id: folder, lambda _topic: staged(np.arange(59_995)), lambda *_: Waiting(9, "They wait.")
+    )
+    assert checked.verify(job(JobState.CANCELLED))["state"] == "incomplete"
 
 
 def test_it_is_complete_when_every_row_has_landed_however_often_and_in_whatever_order(folder):
@@ -95,6 +140,8 @@ def test_it_is_complete_when_every_row_has_landed_however_often_and_in_whatever_
         "landed": 60_000,
         "merged": 60_000,
         "missing": 0,
+        "waiting": 0,
+        "advice": None,
     }
 
 

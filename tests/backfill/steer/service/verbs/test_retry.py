@@ -6,6 +6,7 @@ from backfill.plan.redrive import LetterCounter
 from backfill.run.dead_letters import DeadLetterWriter
 from backfill.run.progress import Progress
 from backfill.run.selection import read_slice, write_selection
+from backfill.steer.verification import Waiting
 from model.errors import BackfillOverlapsError, JobChangedError, JobStateError, RequestInvalidError
 from model.job import JobState
 from model.principal import APPROVE, PLAN, READ, RUN, Principal
@@ -82,6 +83,21 @@ def test_what_has_not_landed_is_listed_and_sent_again(open_service, ended, publi
     assert [(message.row, message.message_id) for message in missing] == [(1, "m1"), (3, "m3")]
     assert [m.row for m in service.list_missing(job_id, principal=ANN, limit=1, after=1)] == [3]
     assert service.retry(job_id, principal=ANN, only="missing").state is JobState.PENDING
+    assert folder_of(job_id).read_specification()["run"]["rows"] == [1, 3]
+
+
+def test_what_may_still_be_delivered_is_not_sent_again(open_service, ended, publish, staging, folder_of):
+    waits = [Waiting(3, "The stream is DRAINED.")]
+    service = open_service(staging_of=lambda _topic: staging, waiting_of=lambda _topic, _until: waits[0])
+    job_id = ended(JobState.SUCCEEDED, service)
+    publish(job_id, 5, 5)
+    staging.rows = {job_id: [0, 2, 4]}
+    assert service.explain_missing(job_id, principal=ANN) == "The stream is DRAINED."
+    with pytest.raises(JobStateError, match=r"2 messages of .* could send them twice\. The stream is DRAINED\."):
+        service.retry(job_id, principal=ANN, only="missing")
+    waits[0] = None
+    assert service.explain_missing(job_id, principal=ANN) is None
+    service.retry(job_id, principal=ANN, only="missing")
     assert folder_of(job_id).read_specification()["run"]["rows"] == [1, 3]
 
 
