@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -29,6 +29,8 @@ from model.moment import render_time
 from model.window import Window
 from sql.validate import ValidatedQuery
 from warehouse.figures import MAX_GROUPS, MAX_SHOWN_BYTES, QueryFigures
+
+NOBODY_RECEIVES: Final = "nobody_receives"
 
 
 class TimeWindow(BaseModel):
@@ -325,7 +327,7 @@ def warn_of_target(target: PlanTarget, overlapping: Sequence[str] = ()) -> list[
     found: list[dict[str, str]] = []
     if not any(entry["receives_replay"] for entry in target.render_subscriptions()):
         message = f"No subscription of {target.topic} accepts the replayed messages, so nobody would receive them."
-        found.append({"code": "nobody_receives", "message": message})
+        found.append({"code": NOBODY_RECEIVES, "message": message})
     if target.is_order_at_risk:
         # "Order messages": "To be delivered in order, the publisher client must publish the messages in the same
         # region." https://cloud.google.com/pubsub/docs/ordering. The global endpoint is the nearest region's, and

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
-from backfill.plan.plan import render_nothing_warning
+from backfill.plan.plan import NOBODY_RECEIVES, render_nothing_warning
 from backfill.plan.request import LIVE, BackfillRequest
 from backfill.run.progress import Progress
 from backfill.steer.approval import show_approval
@@ -75,9 +75,11 @@ def _canary(job: Job) -> dict[str, Any] | None:
 
 
 def _warnings(job: Job) -> list[dict[str, str]]:
-    """Return what its create warned of; whether nothing is selected is known better once its query has run."""
+    """Return what its create warned of; whether something is selected and received is known better later."""
     nothing = render_nothing_warning()
-    made: list[dict[str, str]] = job.request.get("warnings", [])
+    found = job.findings or {}
+    is_received = bool(found.get("landed") or found.get("waiting"))
+    made = [one for one in job.request.get("warnings", []) if not (is_received and one["code"] == NOBODY_RECEIVES)]
     selected = Progress.of(job).selected
     if selected is None:
         return made

@@ -69,12 +69,24 @@ def test_a_topic_is_created_when_that_is_asked_for_and_by_no_plan(service, pubsu
     assert made.to_json()["create_topic"] is True
 
 
-def test_a_create_warns_that_nobody_receives_what_it_publishes(service, pubsub, request_of):
+def test_a_create_warns_that_nobody_receives_what_it_publishes_until_it_is_received(
+    service, pubsub, request_of, store
+):
     pubsub.attach_backup("replay", token=replay_token("secret", "replay"), ack_deadline_seconds=10)
     pubsub.create_subscription("originals", "replay", message_filter="NOT attributes:refeed_backfill_id")
     made = service.create(request_of(start_paused=True), principal=ANN)
     assert [warning["code"] for warning in made.warnings] == ["nobody_receives"]
     assert service.get(made.id, principal=ANN).warnings == made.warnings
+    service.cancel(made.id, principal=ANN)
+    for counts, codes in (
+        ({"landed": 0, "waiting": 0}, ["nobody_receives"]),
+        ({"landed": 0, "waiting": 2}, []),
+        ({"landed": 2, "waiting": 0}, []),
+    ):
+        store.set_verification(
+            made.id, {"state": "pending", **counts}, actor="refeed", epoch=0, again_seconds=None
+        )
+        assert [warning["code"] for warning in service.get(made.id, principal=ANN).warnings] == codes
     pubsub.create_subscription("billing", "replay")
     assert service.create(request_of(allow_overlap=True), principal=ANN).warnings == []
 
