@@ -29,7 +29,8 @@ def start_background(deployment: "Deployment") -> list[BackgroundLoop]:
     for service in deployment.job_services:
         service.start()
         loops.append(service.loop)
-    recorder = FigureRecorder(deployment.store, deployment.inventory.measure_streams)
+    inventory = deployment.inventory
+    recorder = FigureRecorder(deployment.store, inventory.measure_streams, inventory.read_instance_totals)
     figures = BackgroundLoop("figures", recorder.record, every_seconds=seconds_to_next_point)
     loops.append(_start(deployment, figures, ClosingStep.FIGURES))
     deployment.manifests.keep_nightly_merge(deployment.settings.merge_at)

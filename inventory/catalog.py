@@ -232,7 +232,7 @@ class Catalog:
         return next(stream for stream in found if stream.name == record.name)
 
     def read_instance_totals(self) -> dict[str, list[InstanceTotal]]:
-        """Return the dead letters of each instance that has reported to this home or to the store, by stream.
+        """Return the totals of each instance that has reported to this home or to the store, by stream.
 
         Raises:
             StoreUnavailableError: the store does not answer.

@@ -54,21 +54,35 @@ def _sum_up(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _rate(before: FigurePoint | None, point: FigurePoint) -> float | None:
     """Return the messages a second of a point's minute, by the total of the minute before; a process begins at 0.
 
-    If that total is unknown, return the stream's own rate, whose 60 seconds overlap the minutes beside.
+    Those of a process that ended in the minute are among them. If the total is unknown, return the stream's own
+    rate, whose 60 seconds overlap the minutes beside.
     """
     rate: float | None = point.figures.get("rate_messages_per_second")
-    is_now, started_at = point.figures.get("messages"), point.figures.get("started_at")
+    minute, others = point.at - _MINUTE, point.figures.get("others", ())
+    last = before.figures if before is not None and before.at == minute else {}
+    grown = _growth(point.figures, last, minute)
+    if grown is None and any(_is_same(each, last) for each in others):
+        # It has followed that process since, and may have waited for that before.
+        grown = float(point.figures.get("messages") or 0.0)
+    if grown is None:
+        return rate
+    return (grown + sum(_growth(each, last, minute) or 0.0 for each in others)) / _MINUTE.total_seconds()
+
+
+def _growth(process: Mapping[str, Any], last: Mapping[str, Any], minute: datetime) -> float | None:
+    """Return how many messages a process has counted since the minute began; None is unknown."""
+    total, started_at = process.get("messages"), process.get("started_at")
+    if total is None:
+        return None
+    if started_at is not None and datetime.fromisoformat(started_at) >= minute:
+        return float(total)
+    return max(0.0, float(total - (last.get("messages") or 0.0))) if _is_same(process, last) else None
+
+
+def _is_same(process: Mapping[str, Any], last: Mapping[str, Any]) -> bool:
     # A process that somebody started by hand has its home's id, as those before it had.
-    was_by, is_by = (each and [each.figures.get(name) for name in _PROCESS] for each in (before, point))
-    if is_now is None:
-        return rate
-    if started_at is not None and datetime.fromisoformat(started_at) >= point.at - _MINUTE:
-        was = 0.0
-    elif before is None or point.at - before.at != _MINUTE or was_by != is_by or was_by == [None, None]:
-        return rate
-    else:
-        was = before.figures.get("messages") or 0.0
-    return max(0.0, float(is_now - was) / _MINUTE.total_seconds())
+    is_by, was_by = ([each.get(name) for name in _PROCESS] for each in (process, last))
+    return is_by == was_by != [None, None]
 
 
 def _known(found: Iterable[Mapping[str, Any]], name: str) -> list[float]:

@@ -1,28 +1,38 @@
 """Keeps the figures of streams and running jobs once a minute, so that people see how they went."""
 
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from inventory.streams import StreamInfo
+from inventory.streams import InstanceTotal, StreamInfo
 from jobs.store import Job, JobStore
 from jobs.store.figures import job_subject, stream_subject
+from model.moment import render_time
 
 _MINUTE: Final = 60.0
 # After the minute began, so that a clock that is set back a little does not come to the minute before.
 _DELAY: Final = 1.0
+# Longer than the minute of a point, with the seconds that a report may be old.
+_LATELY: Final = timedelta(minutes=2)
 _JOB_FIGURES: Final = ("published", "failed", "event_time")
 
 
 class FigureRecorder:
     """Records what streams and jobs do now.
 
-    A kill loses the minute that is not kept yet. A minute without a point is one that nobody recorded.
+    A kill loses the minute that is not kept yet. A minute without a point is one that nobody recorded. ``totals``
+    returns those of the instances of each stream: of several in a minute each one's messages count.
     """
 
-    def __init__(self, store: JobStore, streams: Callable[[], Sequence[StreamInfo]]) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        streams: Callable[[], Sequence[StreamInfo]],
+        totals: Callable[[], Mapping[str, Sequence[InstanceTotal]]] = dict,
+    ) -> None:
         self._store = store
         self._streams = streams
+        self._totals = totals
 
     def record(self, now: datetime | None = None) -> None:
         """Keep one point of every stream that has not ended for good and of every job that has not ended.
@@ -31,8 +41,11 @@ class FigureRecorder:
             StoreUnavailableError: the store does not answer.
         """
         now = now or datetime.now(UTC)
+        totals, since = self._totals(), now - _LATELY
         figures = {
-            stream_subject(stream.name): _of_stream(stream) for stream in self._streams() if not stream.is_over
+            stream_subject(stream.name): {**_of_stream(stream), "others": _others(stream, totals, since)}
+            for stream in self._streams()
+            if not stream.is_over
         }
         figures |= {job_subject(job.id): _of_job(job) for job in self._store.list_active()}
         self._store.put_figures(now, figures)
@@ -56,6 +69,21 @@ def _of_stream(stream: StreamInfo) -> dict[str, Any]:
         "messages": stream.totals.get("messages"),
         "dead_letters": stream.totals.get("dead_letters"),
     }
+
+
+def _others(
+    stream: StreamInfo, totals: Mapping[str, Sequence[InstanceTotal]], since: datetime
+) -> list[dict[str, Any]]:
+    """Return the totals of the stream's other instances that reported since then, such as one that has ended."""
+    return [
+        {
+            "instance_id": each.instance_id,
+            "started_at": render_time(each.started_at),
+            "messages": each.messages,
+        }
+        for each in totals.get(stream.name, ())
+        if each.instance_id != stream.instance_id and each.reported_at >= since
+    ]
 
 
 def _of_job(job: Job) -> dict[str, Any]:

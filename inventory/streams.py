@@ -129,16 +129,17 @@ def read_streams(
 
 @dataclass(frozen=True, slots=True)
 class InstanceTotal:
-    """How many dead letters one instance of a stream had made when it last reported; it began with 0."""
+    """How many dead letters and messages an instance of a stream had when it last reported; it began with 0."""
 
     instance_id: Any
     started_at: datetime | None
     reported_at: datetime
     dead_letters: float
+    messages: float = 0.0
 
 
 def read_instance_totals(home: Path, reports: Sequence[StoredReport] = ()) -> dict[str, list[InstanceTotal]]:
-    """Return the dead letters of each instance that reported to ``home`` or is in ``reports``, by stream.
+    """Return the totals of each instance that reported to ``home`` or is in ``reports``, by stream.
 
     An instance has one, from its newest report, also after another instance has followed it.
     """
@@ -150,9 +151,10 @@ def read_instance_totals(home: Path, reports: Sequence[StoredReport] = ()) -> di
     found: dict[str, list[InstanceTotal]] = {}
     for (name, instance), report in newest.items():
         started, at = (_moment(report.status.get(field)) for field in ("started_at", "at"))
-        total = _numbers(report.status.get("totals")).get("dead_letters")
-        if at is not None and total is not None:
-            found.setdefault(name, []).append(InstanceTotal(instance, started, at, total))
+        totals = _numbers(report.status.get("totals"))
+        if at is not None and "dead_letters" in totals:
+            total = InstanceTotal(instance, started, at, totals["dead_letters"], totals.get("messages", 0.0))
+            found.setdefault(name, []).append(total)
     return found
 
 

@@ -80,6 +80,32 @@ def test_the_first_messages_of_a_process_are_in_the_minute_in_which_it_counted_t
         assert [each["rate_messages_per_second"] for each in found[-3:-1]] == [673.333, 0.0]
 
 
+def test_the_last_messages_of_a_process_are_in_the_minute_in_which_it_ended() -> None:
+    old = {"instance_id": "in_1", "started_at": "2026-02-28T20:00:00.000000Z"}
+    new = {"instance_id": "in_2", "started_at": "2026-03-01T00:11:40.000000Z", "rate_messages_per_second": None}
+    short = {"instance_id": "in_3", "started_at": "2026-03-01T00:11:20.000000Z", "messages": 6}
+    before = point(1, messages=300, **old)
+    for total, others, rate in (
+        (0, [{**old, "messages": 360}], 1.0),
+        (12, [{**old, "messages": 360}, short], 1.3),
+        (None, [{**old, "messages": 360}], 1.0),
+        (None, [], None),
+        # It ended in an earlier minute.
+        (12, [{**old, "instance_id": "in_0", "messages": 360}], 0.2),
+    ):
+        found = history("hour", before, point(0, messages=total, others=others, **new))
+        assert found[-1]["rate_messages_per_second"] == rate
+
+
+def test_a_process_that_took_a_stream_over_counts_from_then_on() -> None:
+    """It had waited as a standby, longer than the minute."""
+    old = {"instance_id": "in_1", "started_at": "2026-02-28T20:00:00.000000Z"}
+    new = {"instance_id": "in_2", "started_at": "2026-03-01T00:05:00.000000Z", "rate_messages_per_second": 9.0}
+    before = point(1, messages=300, **old)
+    found = history("hour", before, point(0, messages=30, others=[{**old, "messages": 330}], **new))
+    assert found[-1]["rate_messages_per_second"] == 1.0
+
+
 def test_a_process_that_started_before_its_minute_has_the_rate_that_it_measured() -> None:
     started = {"instance_id": "in_2", "started_at": "2026-03-01T00:09:59.000000Z"}
     found = history("hour", point(1, messages=40_400, **started))

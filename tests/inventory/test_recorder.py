@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from inventory.recorder import FigureRecorder, seconds_to_next_point
-from inventory.streams import StreamInfo
+from inventory.streams import InstanceTotal, StreamInfo
 from jobs.store import JobStore
 from model.job import JobState, new_job_id
 
@@ -29,7 +29,13 @@ def test_every_stream_and_every_living_job_has_a_point_and_what_is_over_has_none
         live = stream("backup", rates={"messages": 2.5}, over_seconds=60.0, lag_seconds=0.5, instance_id="in_1")
         live = replace(live, started_at="2026-03-01T11:00:00.000000Z")
         gone = stream("pipeline-x", is_retired=True)
-        recorder = FigureRecorder(store, lambda: [live, StreamInfo(**{**_fields(gone), "state": "FAILED"})])
+        totals = [
+            InstanceTotal("in_0", EARLY, NOW - timedelta(seconds=30), 0.0, 60.0),
+            InstanceTotal("in_1", EARLY, NOW, 0.0, 5.0),
+            InstanceTotal("in_9", EARLY, NOW - timedelta(hours=1), 0.0, 7.0),
+        ]
+        streams = [live, StreamInfo(**{**_fields(gone), "state": "FAILED"})]
+        recorder = FigureRecorder(store, lambda: streams, lambda: {"backup": totals})
         recorder.record(NOW)
         found = store.list_figures(
             ["stream:backup", "stream:pipeline-x", f"job:{job.id}", f"job:{ended.id}"], EARLY
@@ -38,6 +44,8 @@ def test_every_stream_and_every_living_job_has_a_point_and_what_is_over_has_none
         (point,) = found["stream:backup"]
         assert point.figures["rate_messages_per_second"] == 2.5
         assert point.figures["backlog_messages"] is None
+        former = {"instance_id": "in_0", "started_at": "2026-01-01T00:00:00.000000Z", "messages": 60.0}
+        assert point.figures["others"] == [former]
         assert (point.figures["instance_id"], point.figures["started_at"]) == ("in_1", live.started_at)
         (point,) = found[f"job:{job.id}"]
         assert (point.figures["published"], point.figures["rate_limit_messages_per_second"]) == (7, 5)
