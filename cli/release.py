@@ -1,6 +1,5 @@
 """``refeed release``: versions of Refeed side by side in this home, and the formats that one reads and writes."""
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,6 +50,8 @@ def add(
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
     """List the releases that were added to this home, and the installed version."""
+    from importlib.metadata import version
+
     with open_deployment() as deployment:
         releases = deployment.releases.list_releases()
     rows = [_row(release) for release in releases]

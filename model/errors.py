@@ -361,7 +361,7 @@ class PlanExpiredError(RefeedError, code="plan_expired"):
 
 
 class PlanMismatchError(RefeedError, code="plan_mismatch"):
-    """The plan has another query, topic or parameters. An age, and a range without an end, move with the clock."""
+    """The plan is of another query, another topic or other parameters. Ages and open ends move with the clock."""
 
 
 class BackfillOverlapsError(RefeedError, code="backfill_overlaps"):
