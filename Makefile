@@ -14,7 +14,7 @@ JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-bigquery up test test-kills test-cloud test-browser test-soak test-all lint docs fmt types bench bench-sql bench-latency fuzz oracle chaos soak years simulate release-check census rooms reference mutants lock clean
+.PHONY: help install demo demo-bigquery up test test-kills test-cloud test-browser test-all lint docs fmt types bench bench-sql bench-latency fuzz oracle chaos soak years simulate release-check census rooms reference mutants lock clean
 
 help:  ## Show what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,21 +34,18 @@ up: $(STAMPS)/run  ## Run everything embedded in this terminal until Ctrl-C (ARG
 test: PYTEST += --in-memory -o tmp_path_retention_policy=failed
 # These select by markers, so that each test belongs to exactly one of them.
 test: $(STAMPS)/dev  ## Run the tests that kill no system and download nothing (ARGS="tests/sql -x" JOBS=2)
-	@$(PYTEST) -m "not kills and not cloud and not browser and not soak" $(ARGS)
+	@$(PYTEST) -m "not kills and not cloud and not browser" $(ARGS)
 
 test-kills: $(STAMPS)/dev  ## Run the tests that start whole systems of processes and kill parts of them
-	@$(PYTEST) -m "kills and not cloud and not browser and not soak" $(ARGS)
+	@$(PYTEST) -m "kills and not cloud and not browser" $(ARGS)
 
 test-cloud: $(STAMPS)/dev  ## Run the tests that download clients and Spark 3.5, or merge or run systems in a stand-in
-	@$(PYTEST) -m "cloud and not browser and not soak" $(ARGS)
+	@$(PYTEST) -m "cloud and not browser" $(ARGS)
 
 test-browser: $(STAMPS)/dev  ## Run the tests that drive the console with Chromium, where there is one
-	@$(PYTEST) -m "browser and not soak" $(ARGS)
+	@$(PYTEST) -m "browser" $(ARGS)
 
-test-soak: $(STAMPS)/dev  ## Run the tests that repeat, whole and slowly, what others hold; no part of CI
-	@$(PYTEST) -m "soak" $(ARGS)
-
-test-all:  ## Run every test of CI: the first four one after the other, each also when one before it failed
+test-all:  ## Run all tests: the four targets one after the other, each also when one before it failed
 	@$(MAKE) --no-print-directory --keep-going test test-kills test-cloud test-browser
 
 lint: $(STAMPS)/dev  ## Check style, format, layers, types, security and known vulnerabilities

@@ -20,7 +20,7 @@ from _pytest.doctest import DoctestModule
 
 _ROOT: Final = Path(__file__).parents[1]
 # Few files have one of these.
-_RARE: Final = ("kills", "cloud", "browser", "soak")
+_RARE: Final = ("kills", "cloud", "browser")
 _MEMORY: Final = Path("/dev/shm")
 # More than `make test` holds there at most; as much is left for the processes. A container's limit counts, too.
 _ROOM_BYTES: Final = 6 << 30

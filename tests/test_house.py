@@ -274,9 +274,9 @@ def test_each_test_is_run_by_exactly_one_target() -> None:
     chosen = re.findall(
         r'^test[a-z-]*:.*\n\t@\$\(PYTEST\) -m "(.+)" \$\(ARGS\)$', (ROOT / "Makefile").read_text(), re.MULTILINE
     )
-    assert len(chosen) == 5
-    for values in product((True, False), repeat=4):
-        marks = dict(zip(("kills", "cloud", "browser", "soak"), values, strict=True))
+    assert len(chosen) == 4
+    for values in product((True, False), repeat=3):
+        marks = dict(zip(("kills", "cloud", "browser"), values, strict=True))
         assert sum(Expression.compile(each).evaluate(marks.__getitem__) for each in chosen) == 1, marks
 
 

@@ -4,10 +4,7 @@ Goals are for CPU time, not for the clock, so that a busy machine changes little
 takes hardly longer than that.
 """
 
-import re
 import sqlite3
-import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import closing
@@ -23,7 +20,6 @@ from connectors.lake.files import FILE_SCHEMA
 from model.archive import Attempt
 from model.job import new_job_id
 from tests.console.yard import Yard, make_yard
-from tests.slowness import slowness
 
 TOPICS, JOBS, DAYS = 300, 10_000, 14
 PAGES = ("", "/topics", "/topics?by=day&of=bytes", "/jobs", "/streams")
@@ -31,22 +27,6 @@ PAGES = ("", "/topics", "/topics?by=day&of=bytes", "/jobs", "/streams")
 PAGE_SECONDS, FIRST_SECONDS = 2.0, 4.0
 # Of one refresh of an open page: calls of the API, and bytes to the browser where it has changed and where not.
 CALLS, CHANGED_BYTES, TICK_BYTES = 4, 250_000, 300
-CONSOLES, WATCHED_SECONDS, SHARE_OF_A_CORE = 50, 12.0, 0.4
-# Holds pages open in a process of its own, so that what it costs is not counted here.
-WATCH = """
-import asyncio, sys
-async def watch(host, port, cookie):
-    reader, writer = await asyncio.open_connection(host, int(port), limit=2**24)
-    writer.write(f"GET /console/live HTTP/1.1\\r\\nHost: {host}:{port}\\r\\nCookie: {cookie}\\r\\n\\r\\n".encode())
-    while not (await reader.readline()).startswith(b"event: "):
-        pass
-    while await reader.read(65536):
-        pass
-async def main(host, port, *cookies):
-    pages = [asyncio.create_task(watch(host, port, cookie)) for cookie in cookies]
-    await asyncio.wait(pages)
-asyncio.run(main(*sys.argv[1:]))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -155,23 +135,3 @@ def test_a_refresh_makes_few_calls_and_sends_nothing_where_nothing_has_changed(y
             second = next(line for line in lines if line.startswith("data: "))
             assert len(second) <= TICK_BYTES
             assert calls.total() - made <= CALLS + 1
-
-
-# A measurement; that each page's work is bounded is counted above.
-@pytest.mark.soak
-def test_fifty_open_consoles_take_a_small_share_of_a_core(yard):
-    address = re.fullmatch(r"http://([\d.]+):(\d+)/console", yard.url)
-    host, port = address.groups()
-    cookies = [f"refeed_session={open_session(yard)}" for _ in range(CONSOLES)]
-    watcher = subprocess.Popen([sys.executable, "-c", WATCH, host, port, *cookies])
-    try:
-        # All are open once they have had their first part: from then on they are refreshed.
-        time.sleep(6)
-        began_at, began = time.monotonic(), time.process_time()
-        time.sleep(WATCHED_SECONDS)
-        share = (time.process_time() - began) / (time.monotonic() - began_at)
-        assert watcher.poll() is None
-    finally:
-        watcher.kill()
-        watcher.wait()
-    assert share <= SHARE_OF_A_CORE * slowness()

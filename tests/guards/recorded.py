@@ -20,7 +20,7 @@ from tests.guards.mutations import Mutant, MutantError
 TEST_SECONDS: Final = 600.0
 RECORD_SECONDS: Final = 7200.0
 OUTPUT: Final = 1500
-_MARKERS: Final = "not kills and not cloud and not browser and not soak"
+_MARKERS: Final = "not kills and not cloud and not browser"
 
 
 @dataclass(frozen=True)
