@@ -41,11 +41,13 @@ def compile_protos(folder, *files):
 
 @pytest.fixture
 def describe(tmp_path):
-    """Return the descriptor set of the text of a proto3 file."""
+    """Return the descriptor set of a file of ``protos``, or of the text of a proto3 file."""
 
-    def make(text):
-        (tmp_path / "given.proto").write_text(f'syntax = "proto3";\nimport "refeed/options.proto";\n{text}')
-        return DescriptorSet([compile_protos(tmp_path, "given.proto")])
+    def make(given):
+        file = given if given.endswith(".proto") else "given.proto"
+        if file != given:
+            (tmp_path / file).write_text(f'syntax = "proto3";\nimport "refeed/options.proto";\n{given}')
+        return DescriptorSet([compile_protos(tmp_path, file)])
 
     return make
 

@@ -21,11 +21,10 @@ import pytest
 
 from connectors.columns import arrow_schema
 from pipeline.decode import DecodedBatch, Decoder
-from pipeline.descriptors import DescriptorSet
 from pipeline.mapping import map_message
 from pipeline.schema import message_schema
 from pipeline.values import numeric_text
-from tests.pipeline.conftest import compile_protos, messages
+from tests.pipeline.conftest import messages
 
 CASES = [json.loads(line) for line in Path(__file__).with_name("conformance.jsonl").read_text().splitlines()]
 PAGE = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
@@ -72,8 +71,8 @@ def ordered(end: Any) -> Any:
     return {name: ordered(cell) for name, cell in sorted(end.items())} if isinstance(end, dict) else end
 
 
-def test_the_suite_s_cases_end_as_they_have_to_or_as_the_page_says(tmp_path: Path) -> None:
-    message = DescriptorSet([compile_protos(tmp_path, "conformance.proto")]).message("Conformance")
+def test_the_suite_s_cases_end_as_they_have_to_or_as_the_page_says(describe: Any) -> None:
+    message = describe("conformance.proto").message("Conformance")
     plans, schema = map_message(message), message_schema(message)
     decoder = Decoder(plans, arrow_schema(schema), version="v", topic="orders", token="t")
     own = {plan.column for plan in plans}
@@ -89,34 +88,9 @@ def test_the_suite_s_cases_end_as_they_have_to_or_as_the_page_says(tmp_path: Pat
     assert len(CASES) > 340
 
 
-EXTRA = """
-import "google/protobuf/empty.proto";
-import "google/protobuf/struct.proto";
-import "google/protobuf/timestamp.proto";
-import "google/protobuf/wrappers.proto";
-message Order {
-  int64 id = 1;
-  oneof way { string by_mail = 2; int64 by_phone = 3 [json_name = "phone"]; google.protobuf.Empty by_hand = 4; }
-  oneof holding { google.protobuf.Value any = 5; google.protobuf.NullValue none = 6; Part part = 7; }
-  optional string alone = 8;
-  google.protobuf.Empty nothing = 9;
-  repeated google.protobuf.Empty nothings = 10;
-  map<string, google.protobuf.Empty> seen = 11;
-  map<int32, string> by_number = 12;
-  map<bool, string> by_flag = 13;
-  google.protobuf.Timestamp at = 14;
-  string at_text = 15 [(refeed.type) = "TIMESTAMP"];
-  google.protobuf.FloatValue single = 16;
-  Part2 hollow = 17;
-}
-message Part { oneof way { string a = 1; string b = 2 [(refeed.hidden) = "true"]; } }
-message Part2 { google.protobuf.Empty inner = 1; }
-"""
-
-
 @pytest.fixture
 def decode(describe: Any) -> Any:
-    message = describe(EXTRA).message("Order")
+    message = describe("oneofs.proto").message("Order")
     columns = arrow_schema(message_schema(message))
     decoder = Decoder(map_message(message), columns, version="v", topic="orders", token="t")
     return lambda *texts: decoder.decode(messages(*[text.encode() for text in texts]))

@@ -14,14 +14,13 @@ import pytest
 from connectors.columns import arrow_schema
 from pipeline import forms, inferred
 from pipeline.decode import Decoder
-from pipeline.descriptors import DescriptorSet
 from pipeline.inferred import InferredDecoder, learn
 from pipeline.layout import KnownField, Layout
 from pipeline.mapping import map_message
 from pipeline.registry import Source
 from pipeline.schema import message_schema
 from pipeline.sharing import SharedObjects
-from tests.pipeline.conftest import compile_protos, messages
+from tests.pipeline.conftest import messages
 from tests.pipeline.mutated import each_odd, messages_of
 from tests.pipeline.test_conformance import CASES
 
@@ -58,37 +57,7 @@ KINDS = {
     "swapped": ('"12-5"', '"a"'),
     "thePoint": POINT,
 }
-ORDER = """
-import "google/api/field_behavior.proto";
-import "google/protobuf/struct.proto";
-message Order {
-  int64 id = 1 [(google.api.field_behavior) = REQUIRED];
-  string customer_name = 2;
-  repeated Line lines = 3;
-  repeated string tags = 4 [(refeed.filter) = "a.*"];
-  oneof way { string by_mail = 5; int64 by_phone = 6; Line by_hand = 7; }
-  string secret = 8 [(refeed.hidden) = "true"];
-  float single = 9;
-  bool is_paid = 10;
-  Box box = 11;
-  map<string, int32> stock = 12;
-  google.protobuf.Struct more = 13;
-  string local = 14 [(refeed.local_to_utc) = "Europe/Stockholm", (refeed.type) = "TIMESTAMP"];
-  bytes raw = 15 [(refeed.type) = "STRING"];
-  repeated double prices = 16;
-}
-message Line {
-  string sku = 1 [(google.api.field_behavior) = REQUIRED];
-  int32 count = 2;
-  repeated int32 sizes = 3;
-}
-message Box {
-  Line inner = 1;
-  repeated Line lines = 2;
-  string first_name = 3;
-  oneof o { int32 a = 4; int32 b = 5; }
-}
-"""
+ORDER = "order.proto:Order"
 LINE = {"sku": TEXTS, "count": ("1", '"2"', "0"), "sizes": [("1", "2")]}
 PURCHASE = {
     "id": ("1", '"12345678901"'),
@@ -182,14 +151,12 @@ def open_decoder(message, **options):
 
 
 @pytest.fixture
-def compare(pair, tmp_path, describe):
+def compare(pair, describe):
     """Return what opens two decoders of a message and returns what compares their answers to payloads."""
 
-    def open_two(text):
-        file, _, name = text.partition(":")
-        is_file = file.endswith(".proto")
-        found = DescriptorSet([compile_protos(tmp_path, file)]) if is_file else describe(text)
-        message = found.message(name if is_file else "Order")
+    def open_two(place):
+        file, _, name = place.partition(":")
+        message = describe(file).message(name)
         decoders = {name: open_decoder(message, max_bytes=20_000) for name in ("law", "native")}
 
         def compare(*payloads):
@@ -397,7 +364,7 @@ def test_a_message_that_does_not_fit_is_the_decoder_s_and_those_around_it_are_no
 
 
 def test_where_most_messages_do_not_fit_the_next_ones_are_not_tried(describe, monkeypatch):
-    decoder = open_decoder(describe(ORDER).message("Order"))
+    decoder = open_decoder(describe("order.proto").message("Order"))
     fit = messages(*bodies(*range(forms.FEWEST)))
     tried = []
     real = forms.Form._read
@@ -479,7 +446,7 @@ def test_any_name_of_a_field_is_read(pair, name):
 
 
 def test_a_fault_in_the_form_leaves_the_messages_to_the_decoder(describe, monkeypatch):
-    decoder = open_decoder(describe(ORDER).message("Order"))
+    decoder = open_decoder(describe("order.proto").message("Order"))
     monkeypatch.setattr(Layout, "columns", None)
     for _ in range(2):
         assert decoder.decode(messages(*bodies(*range(20)))).rows.num_rows == 20

@@ -11,41 +11,10 @@ from google.protobuf.message_factory import GetMessageClass
 
 from connectors.columns import arrow_schema
 from pipeline.decode import Decoder
-from pipeline.descriptors import DescriptorSet
 from pipeline.mapping import map_message
 from pipeline.schema import message_schema
-from tests.pipeline.conftest import compile_protos, messages
+from tests.pipeline.conftest import messages
 
-EDITION = """
-edition = "2023";
-import "google/protobuf/duration.proto";
-import "google/protobuf/timestamp.proto";
-import "google/protobuf/wrappers.proto";
-enum E { NONE = 0; ONE = 1; MINUS = -5; }
-message Part { int64 n = 1; Deep deep = 2 [features.message_encoding = DELIMITED]; }
-message Deep { repeated int32 n = 1; }
-message M {
-  int32 implicit = 1 [features.field_presence = IMPLICIT];
-  sint64 large = 2;
-  fixed64 unsigned = 3;
-  double real = 4;
-  float single = 5;
-  bool flag = 6;
-  string text = 7;
-  bytes raw = 8;
-  E kind = 9;
-  repeated E kinds = 10;
-  repeated double reals = 11;
-  map<string, int64> by_text = 12;
-  map<int32, Part> by_number = 13;
-  map<bool, E> by_flag = 14;
-  google.protobuf.Timestamp at = 15;
-  google.protobuf.Duration took = 16;
-  google.protobuf.BytesValue wrapped = 17;
-  Part part = 18;
-  oneof way { string by_mail = 19; int64 by_phone = 20; }
-}
-"""
 SCALARS = ("large", "unsigned", "real", "single", "flag", "text", "raw", "kind", "by_mail", "by_phone")
 LARGE = (-(1 << 63), (1 << 63) - 1, 0, 1 << 53)
 REALS = (0.0, -0.0, 1.5, 1e300, 5e-324, math.inf, -math.inf)
@@ -87,9 +56,8 @@ def fill(message, dice: random.Random):
 
 
 @pytest.fixture
-def edition(tmp_path):
-    (tmp_path / "edition.proto").write_text(EDITION)
-    return DescriptorSet([compile_protos(tmp_path, "edition.proto")]).message("M")
+def edition(describe):
+    return describe("edition.proto").message("M")
 
 
 def test_what_protobuf_writes_is_read_as_it_was_meant(edition):

@@ -15,25 +15,6 @@ from streams.topics import TOPIC_SCHEMA
 from tests.pipeline.conftest import compile_protos, messages
 from tests.pipeline.test_staging import replayed
 
-PROTO = """
-syntax = "proto3";
-package shop;
-import "google/protobuf/timestamp.proto";
-import "google/protobuf/duration.proto";
-import "google/protobuf/struct.proto";
-message Line { string sku = 1; int64 count = 2; }
-message Order {
-  int64 id = 1;
-  string name = 2;
-  double price = 3;
-  google.protobuf.Duration took = 4;
-  google.protobuf.Timestamp at = 5;
-  bytes raw = 6;
-  bool paid = 7;
-  repeated Line lines = 8;
-  google.protobuf.Struct free = 9;
-}
-"""
 ORDER = """{"id": 9007199254740993, "name": "a \\"b\\" \\u00e5\\n", "price": 0.1, "took": "1.000000001s",
  "at": "2024-03-01T12:00:00.000001+01:00", "raw": "AAE=", "paid": true,
  "lines": [{"sku": "x", "count": "9007199254740993"}], "free": {"n": 12345678901234567890}, "new": [1e2]}"""
@@ -42,9 +23,8 @@ ORDER = """{"id": 9007199254740993, "name": "a \\"b\\" \\u00e5\\n", "price": 0.1
 @pytest.fixture
 def source(tmp_path):
     def make(more: str = ""):
-        (tmp_path / "shop.proto").write_text(PROTO)
         yaml = f"sources:\n  orders: {{topic: orders, message: shop.Order, publish: rows{more}}}\n"
-        files = {"shop.desc": compile_protos(tmp_path, "shop.proto"), "sources.yaml": yaml.encode()}
+        files = {"shop.desc": compile_protos(tmp_path, "published.proto"), "sources.yaml": yaml.encode()}
         registry = Registry(str(tmp_path / "registry"))
         registry.publish(files)
         (found,) = registry.read().sources
