@@ -43,7 +43,6 @@ def write_commits(archive: Any, *commits: Mapping[str, pa.RecordBatch]) -> Any:
 
 
 def fill_archive(home: Path, counts: Mapping[str, int]) -> None:
-    """Archive so many messages of each topic in the lake of a home."""
     archive = LakeArchive(str(home / "lake"), "backup.messages")
     write_commits(archive, {topic: messages(count) for topic, count in counts.items()})
 
@@ -54,7 +53,6 @@ def entries(attributes: Mapping[str, str | None]) -> list[dict[str, str | None]]
 
 
 def write_table(lake: Path, table: str, rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> None:
-    """Append to a table of the lake, by the day of the rows' ``ingest_time``."""
     dated = [{**row, "ingest_date": row["ingest_time"].date()} for row in rows]
     columns = schema.append(pa.field("ingest_date", pa.date32()))
     path = str(lake.joinpath(*table.split(".")))

@@ -100,7 +100,6 @@ class PostgreSQL:
         return f"postgresql://refeed@127.0.0.1:{self.port}/{database}"
 
     def make_database(self, template: str = "template1") -> str:
-        """Make a database and return its url."""
         name = f"t{secrets.token_hex(8)}"
         statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
             sql.Identifier(name), sql.Identifier(template)
@@ -148,7 +147,6 @@ def postgresql_template(postgresql):
 
 @pytest.fixture
 def make_postgresql_store(postgresql, postgresql_template):
-    """Return what makes a database with an empty store and gives its url."""
     return lambda: postgresql.make_database(postgresql_template)
 
 

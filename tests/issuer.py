@@ -69,7 +69,6 @@ class Issuer:
 
 @pytest.fixture
 def issuer():
-    """An issuer with the key ``one``."""
     known = Issuer()
 
     def answer(call):

@@ -7,7 +7,6 @@ from connectors.pubsub.client import PubSub
 
 
 def label_topic(pubsub: PubSub, topic: str, **labels: str) -> None:
-    """Replace the labels of a topic that is there."""
     publisher = PublisherClient(transport=PublisherGrpcTransport(channel=pubsub.channel))
     named = {"name": pubsub.topic_path(topic), "labels": labels}
     publisher.update_topic({"topic": named, "update_mask": {"paths": ["labels"]}})

@@ -48,7 +48,6 @@ class File:
     synced: bytes = b""
 
     def survivor(self, survival: Survival, dice: random.Random) -> bytes:
-        """Return the content after the cut."""
         if survival is Survival.EVERYTHING:
             return self.now
         if survival is Survival.CHANCE and self.now != self.synced:
@@ -73,7 +72,6 @@ class Folder:
         self.changes.setdefault(path, []).append(entry)
 
     def remove(self, path: str) -> None:
-        """Take a name away."""
         self.now.pop(path, None)
         self.changes.setdefault(path, []).append(KeyError)
 

@@ -25,7 +25,6 @@ def watch_for(store: JobStore, job_id: str, state: JobState) -> Callable[[], boo
 
 
 def reach(supervisor: JobSupervisor, store: JobStore, job_id: str, state: JobState) -> Job:
-    """Let the supervisor look until the job has come to the state."""
     has_been = watch_for(store, job_id, state)
 
     def has_it() -> bool:
@@ -38,7 +37,6 @@ def reach(supervisor: JobSupervisor, store: JobStore, job_id: str, state: JobSta
 
 @contextmanager
 def ending(supervisor: JobSupervisor) -> Iterator[JobSupervisor]:
-    """End the supervisor after the block."""
     try:
         yield supervisor
     finally:

@@ -48,7 +48,6 @@ def install() -> None:
 
 @pytest.fixture
 def migrations(monkeypatch):
-    """Run the migrations on every new store."""
     with monkeypatch.context() as patched:
         patched.setattr(database, "_run_migrations", _run_migrations)
         yield

@@ -15,7 +15,6 @@ UNKNOWN: dict[str, Any] = {"name": "own", "skip_reason": "not found"}
 
 
 def audit(folder: Path, answer: str) -> tuple[int, str]:
-    """Run the script beside a pip_audit that answers so."""
     (folder / "pip_audit.py").write_text(f"import sys\nsys.stdout.write({answer!r})\nsys.exit(1)\n")
     done = subprocess.run(
         [sys.executable, str(SCRIPT)],

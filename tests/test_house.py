@@ -240,7 +240,6 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 
 def options_by_command(command: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], set[str]]:
-    """The options of every command of ``refeed``, by the words that name it."""
     own = {option for parameter in command.params for option in parameter.opts} | {"--home", "--help"}
     found = {path: own}
     for name, inner in getattr(command, "commands", {}).items():

@@ -118,7 +118,6 @@ class Yard:
         write_commits(archive, {"bulk": rows_of([""] * BULK_ROWS), "keyed": rows_of(keyed, backwards=True)})
 
     def make_job(self, name, *, source="bulk", sql=None, **run):
-        """Return a backfill of every message of ``source`` to a topic ``name`` with one subscription."""
         self.pubsub.create_topic(name)
         self.pubsub.create_subscription(f"{name}-listener", name, ordering=source == "keyed")
         folder = BackfillFolder(self.home / "backfills" / name)

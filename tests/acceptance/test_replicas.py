@@ -80,7 +80,6 @@ class Replicas:
         return mine
 
     def launched(self) -> list[tuple[str, int, int]]:
-        """Return every launch: job, epoch, pid of the replica."""
         path = self.home / "launched"
         lines = path.read_text().splitlines() if path.exists() else []
         return [(job_id, int(epoch), int(pid)) for job_id, epoch, pid in (line.split() for line in lines)]

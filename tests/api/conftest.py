@@ -132,7 +132,6 @@ def start_api(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(start_api):
-    """Serve an API with the default settings."""
     return start_api()
 
 

@@ -77,7 +77,6 @@ def plan(client: Any, text: str, **params: str) -> Any:
 
 
 def one(answer: Any) -> dict[str, Any]:
-    """The only plan of an answer."""
     assert answer.status_code == 200, answer.text
     (found,) = answer.json()["plans"]
     return dict(found)

@@ -14,7 +14,6 @@ JOB = "/jobs/bf_00000000000000000000000000"
 
 @pytest.fixture(scope="module")
 def closed(start_api):
-    """An API that has a key."""
     api = start_api()
     api.make_key(ADMIN, name="first")
     return api

@@ -14,7 +14,6 @@ Figures = dict[tuple[str, ...], float]
 
 
 def parse(text: str) -> Figures:
-    """Return each figure by its name and its labels' values."""
     return {
         (sample.name, *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(text)

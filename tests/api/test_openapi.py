@@ -187,7 +187,6 @@ def write_archive(home):
 
 
 def id_in(path):
-    """The name of the id that a path has, if it has one."""
     return next((name for name in JOB_IDS if f"{{{name}}}" in path), None)
 
 

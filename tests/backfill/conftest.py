@@ -157,8 +157,6 @@ def rows():
 
 @pytest.fixture
 def open_service(deployment, launcher, pubsub):
-    """Open the service of a ``deployment``, with changes to its settings; it is closed at the end."""
-
     def open_one(staging_of=lambda _topic: None, waiting_of=lambda _topic, _until: None, **changes):
         settings = replace(deployment, **changes)
         store, queries = JobStore(settings.home / "jobs.db"), open_queries(settings)

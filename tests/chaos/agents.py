@@ -121,7 +121,6 @@ class AgentLane(Lane):
             stream.ensure()
 
     def _holder(self, stream: ManagedStream) -> Part:
-        """Return the agent that holds the stream; it runs."""
         found: list[Part] = []
 
         def is_held() -> bool:

@@ -44,7 +44,6 @@ class BackfillLane(Lane):
 
     @property
     def part(self) -> Part:
-        """The API's process."""
         return self.yard.api
 
     def keep(self) -> None:

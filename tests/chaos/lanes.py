@@ -65,7 +65,6 @@ class StreamLane(Lane):
 
     @property
     def part(self) -> Part:
-        """The stream's process."""
         return self.yard.backup if self.name == "backup" else self.yard.pipeline
 
     def keep(self) -> None:

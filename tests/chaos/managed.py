@@ -106,7 +106,6 @@ class ManagedStream:
         raise StuckError(f"{self.name}: no snapshot in {_TRIES} tries; {self.last_words()}")
 
     def delete_snapshot(self, snapshot_id: str) -> None:
-        """Have a snapshot deleted, and return once it is gone."""
         self.call("delete", f"/snapshots/{snapshot_id}", "deletes a snapshot")
 
         def is_gone() -> bool:

@@ -37,7 +37,6 @@ Entity = tuple[int, int, str]
 
 
 def topic_of(number: int) -> str:
-    """Return the topic that message ``number`` is published to."""
     return TOPICS[number // _BATCH % len(TOPICS)]
 
 
@@ -160,13 +159,11 @@ class Ear:
         self._lock = threading.Lock()
 
     def open(self, topic: str) -> None:
-        """Listen to ``topic`` from now on."""
         self._pubsub.create_topic(topic)
         self._pubsub.create_subscription(f"{ORACLE}{topic}", topic)
         self._topics.append(topic)
 
     def listen(self) -> dict[Key, Taken]:
-        """Return all that was taken so far."""
         with self._lock:
             for topic in list(self._topics):
                 self._drain(topic)
@@ -221,7 +218,6 @@ class SteadyPublisher:
         self.stop()
 
     def stop(self) -> None:
-        """Publish no more."""
         self._stopped.set()
         self._thread.join()
 

@@ -58,7 +58,6 @@ class Part:
 
     @property
     def is_running(self) -> bool:
-        """Whether it runs now."""
         return self._child is not None and self._child.is_running
 
     @property
@@ -129,7 +128,6 @@ class Part:
         return failpoint.disarm(self.orders, name)
 
     def last_words(self) -> str:
-        """Return the last lines of its log."""
         return "" if self._child is None else f"the log of {self.name} ends:\n{self._child.log_tail(_TAIL_LINES)}"
 
     def kill(self) -> None:

@@ -89,7 +89,6 @@ class Tally:
 
     @property
     def places(self) -> set[str]:
-        """The failpoints that there are with these warehouses."""
         return {name for each in self.warehouses for part in parts_of(each) for name in places_of(part, each)}
 
     @property
@@ -116,7 +115,6 @@ class Tally:
         return self.published > 0 and is_complete and not wrong
 
     def hit_by(self, warehouse: str) -> set[tuple[str, str]]:
-        """Return the failpoints (part, name) at which something was killed with this warehouse."""
         return {(part, name) for where, part, name in self.hit if where == warehouse}
 
 

@@ -59,7 +59,6 @@ class Schedule:
 
 
 def places_of(part: str, warehouse: str) -> tuple[str, ...]:
-    """Return the failpoints that a part passes with this warehouse."""
     if part in {"server", "warehouse"}:
         return ()
     if part == "agents":
@@ -79,7 +78,6 @@ def places_of(part: str, warehouse: str) -> tuple[str, ...]:
 
 
 def parts_of(warehouse: str) -> tuple[str, ...]:
-    """Return the parts that there are with this warehouse."""
     return tuple(part for part in _HARMS if part not in _ABSENT[warehouse])
 
 

@@ -75,7 +75,6 @@ def test_a_run_of_forty_kills_has_an_outage_longer_than_ids_are_known(warehouse)
 
 
 def split(harms):
-    """Return the harms that are failpoints, by their names, and the others."""
     names = [harm.partition(":")[2] for harm in harms if harm.startswith("failpoint:")]
     return names, [harm for harm in harms if not harm.startswith("failpoint:")]
 

@@ -129,7 +129,6 @@ class ChaosYard:
 
     @property
     def stream_names(self) -> list[str]:
-        """The streams that there are with this warehouse."""
         return ["backup", "pipeline"] if self.has_pipeline else ["backup"]
 
     @property
@@ -161,7 +160,6 @@ class ChaosYard:
         ConnectServer(self.home / "run", {}).stop()
 
     def token(self, topic: str) -> str:
-        """Return the token that replays of ``topic`` carry."""
         return replay_token(self.settings.replay_secret(), topic)
 
     def publishing(self, seed: int) -> SteadyPublisher:
@@ -184,14 +182,12 @@ class ChaosYard:
         }
 
     def archived(self) -> Iterator[tuple[Key, bytes]]:
-        """Yield every message of the archive with its digest."""
         columns = ["topic", "message_id", "data", "attributes", "ordering_key"]
         for row in self._rows(self.settings.archive_table, columns, is_large=True):
             attributes = {pair["key"]: pair["value"] for pair in row["attributes"]}
             yield (row["topic"], row["message_id"]), digest(row["data"], attributes, row["ordering_key"] or "")
 
     def archived_ids(self) -> set[Key]:
-        """Return the ids that are in the archive by now."""
         rows = self._rows(self.settings.archive_table, ["topic", "message_id"])
         return {(row["topic"], row["message_id"]) for row in rows}
 
@@ -223,7 +219,6 @@ class ChaosYard:
             yield (row["_topic"], row["_message_id"]), row["_backfill_id"], row["_backfill_row"]
 
     def reported(self) -> Iterator[Entity]:
-        """Yield the entities of the reporting table."""
         yield from map(_entity, self._rows("reporting.orders", list(_ENTITY)))
 
     def _rows(self, table: str, columns: list[str], *, is_large: bool = False) -> Iterator[dict[str, Any]]:

@@ -24,7 +24,6 @@ def publish(pubsub: PubSub, *data: bytes) -> None:
 
 
 def take_all(pubsub: PubSub) -> list[bytes]:
-    """Pull and acknowledge what the backup subscription of orders has."""
     name = pubsub.subscription_path("refeed-backup.orders")
     pull = pubsub.channel.unary_unary(
         "/google.pubsub.v1.Subscriber/Pull", types.PullRequest.serialize, types.PullResponse.deserialize

@@ -23,7 +23,6 @@ from tests.reporting.orders import Orders
 
 @pytest.fixture
 def archive(home):
-    """Three commits of one message each."""
     commits = [{"orders": messages(1, message_id=[str(number)])} for number in (1, 2, 3)]
     return write_commits(LakeArchive(str(home / "lake"), "backup.messages"), *commits)
 

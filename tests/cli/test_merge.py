@@ -208,7 +208,6 @@ def test_merges_are_listed_and_shown(refeed, calls):
 
 
 def merged(since: str | None, changed: int) -> dict[str, Any]:
-    """A merge of orders that succeeded."""
     source = {**MERGE["sources"][0], "since": since, "changed": changed}
     progress = {**MERGE["progress"], "merged": 1, "sources": 1, "changed": changed}
     return {**MERGE, "state": "SUCCEEDED", "source": "orders", "since": None, "error": None} | {

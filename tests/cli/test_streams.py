@@ -28,7 +28,6 @@ class Yard:
         return WantedStreams(self.service, str(self.folder), poll_seconds=0.0, say=self.said.append)
 
     def publish(self, **groups: str) -> None:
-        """Write a registry with a source in each group."""
         self.folder.mkdir(exist_ok=True)
         lines = [
             f"  {source}: {{topic: {source}, schema: inferred, group: {group}}}"
@@ -37,7 +36,6 @@ class Yard:
         (self.folder / "sources.yaml").write_text("\n".join(["sources:", *lines]))
 
     def look(self) -> list[str]:
-        """Look once and return the pipeline's streams that are to run."""
         self.streams.look()
         return self.running("pipeline-")
 

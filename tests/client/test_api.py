@@ -25,7 +25,6 @@ class FakeApi:
         self.answers += [(status, kind, text) for text in texts]
 
     def sent(self, header: str) -> list[str | None]:
-        """Return a header of each request."""
         return [headers.get(header) for _, _, headers, _ in self.asked]
 
 

@@ -88,8 +88,6 @@ class Yard:
         )
 
     def serve(self, work, *, app=None, **bounds):
-        """Serve the collector on a socket, and run ``work`` with its port."""
-
         async def go():
             with socket.socket() as listener:
                 listener.bind(("127.0.0.1", 0))
@@ -107,8 +105,6 @@ class Yard:
         return self.loop.run(go())
 
     def call(self, work, app=None, client=("127.0.0.1", 50_000)):
-        """Run ``work`` with a client of the collector."""
-
         async def run():
             transport = httpx.ASGITransport(app or self.collector(), client=client, raise_app_exceptions=True)
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as found:
@@ -141,7 +137,6 @@ def away():
 
 
 def problem_of(response):
-    """Return a problem's status, code, and the codes of its errors."""
     assert response.headers["content-type"] == "application/problem+json"
     body = response.json()
     assert (body["status"], body["type"]) == (response.status_code, f"/problems/{body['code']}")

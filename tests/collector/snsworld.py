@@ -53,7 +53,6 @@ class SnsWorld:
         return httpx.Response(self.status, content=self.pem, headers={"location": "http://169.254.169.254/"})
 
     def sign(self, message: dict[str, Any], version: str = "2") -> dict[str, Any]:
-        """Return the message with its signature."""
         names = _SIGNED[message["Type"]]
         text = "".join(f"{name}\n{message[name]}\n" for name in names if message.get(name) is not None)
         algorithm = SHA1() if version == "1" else SHA256()

@@ -58,8 +58,6 @@ class Memory(Delivery):
 
 
 class Everywhere:
-    """Every topic is there."""
-
     def knows(self, topic):
         return True
 
@@ -121,7 +119,6 @@ headers = st.fixed_dictionaries(
 
 
 def ask(method, path, query, sent, body):
-    """Send one request; return its answer and what was taken."""
     memory = Memory()
     app = Collector(
         SETTINGS,

@@ -19,7 +19,6 @@ _SIGNED = "AWS4-HMAC-SHA256 Credential=a/20260101/eu-west-1/sns/aws4_request, Si
 
 @pytest.fixture(scope="module")
 def moto(tmp_path_factory):
-    """The URL of moto's server."""
     with moto_server(tmp_path_factory.mktemp("moto")) as url:
         yield url
 

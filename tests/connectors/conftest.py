@@ -9,7 +9,6 @@ __all__ = ["issuer", "keys_by_kind"]
 
 
 def run_query(snapshot, sql, parameters, limits):
-    """Return the whole result of ``sql``."""
     with open_connection(snapshot, limits) as run:
         return run(sql, parameters).read_all()
 

@@ -98,7 +98,6 @@ def fill_yard(yard: Yard) -> dict[str, str]:
 
 
 def apply_schedule(yard: Yard) -> str:
-    """Apply a schedule whose slot is at the beginning of a year, and return its name."""
     manifest = {
         "kind": "Schedule",
         "name": "yearly",
@@ -113,7 +112,6 @@ def apply_schedule(yard: Yard) -> str:
 
 
 def apply_template(yard: Yard) -> str:
-    """Apply a template of a merge, and return its name."""
     manifest = {
         "kind": "Template",
         "name": "again",

@@ -85,7 +85,6 @@ def calm(tab: Tab) -> Iterator[None]:
 
 @contextmanager
 def start_chromium() -> Iterator[Any]:
-    """Start a browser, or skip where there is none."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("there is no Chromium: apt-get install chromium")

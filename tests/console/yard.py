@@ -96,7 +96,6 @@ def open_client(yard: Yard, **headers: str) -> httpx.Client:
 
 
 def token_of(page: httpx.Response) -> str:
-    """Return the token of a page's form."""
     found = re.search(r'name="form_token" value="([0-9a-f]{64})"', page.text)
     assert found is not None, page.text[:500]
     return found[1]

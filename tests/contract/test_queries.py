@@ -52,7 +52,6 @@ class World:
 
 
 def newest_first(count: int) -> pa.RecordBatch:
-    """Return messages of four ordering keys."""
     numbers = range(count)
     found = messages(
         count,

@@ -133,7 +133,6 @@ def published(world: ShadowedWorld, table: str, window: Window) -> list[str]:
 
 
 def rows_of(world: ShadowedWorld) -> dict[str, list]:
-    """Return what the archive and every table of rows have, and the files of a lake."""
     names = [f"{world.dataset}.orders", world.settings.dead_letter_table]
     found: dict[str, list] = {name: sorted(map(str, world.tables.open(name).read_rows())) for name in names}
     during = Window(datetime.now(UTC) - timedelta(hours=1), datetime.now(UTC) + timedelta(hours=1))

@@ -276,7 +276,6 @@ def revert(world: World, source: MergeSource) -> None:
 
 
 def stage(world: World) -> MergeSource:
-    """Stage one order, and return its source."""
     source = MergeSource("orders", "staging.orders", "reporting.orders", RULES)
     with closing(open_warehouse(world.settings).open_row_tables(stream="s", lease="l")) as tables:
         staging = tables.open(source.staging)

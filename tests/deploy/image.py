@@ -91,7 +91,6 @@ class Builder:
         self._images: dict[str, Image] = {}
 
     def build(self, name: str) -> Image:
-        """Return the stage, built with all that it begins with."""
         if name in self._images:
             return self._images[name]
         base, instructions = self._stages[name]
@@ -269,7 +268,6 @@ class Machine:
     programs: Path
 
     def place(self, path: str) -> Path:
-        """Return where a path of the image lies."""
         return self.root / path.lstrip("/")
 
     def environment(self, **given: str) -> dict[str, str]:
@@ -279,7 +277,6 @@ class Machine:
         return {**own, "HOME": str(self.place(self.image.user.home)), "LANG": "C.UTF-8", **given}
 
     def command(self, program: str, *words: str) -> list[str]:
-        """Return the command that runs a program of the image's PATH as its user, in its folder."""
         path = self.environment()["PATH"]
         found = shutil.which(program, path=path)
         assert found, f"{program} is not on the image's PATH, {path}"

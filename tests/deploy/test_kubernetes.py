@@ -75,7 +75,6 @@ def test_kubectl_builds_agents_without_a_shared_disk_that_run_all_streams() -> N
 
 
 def build(folder: Path) -> list[dict]:
-    """Return what kubectl makes of a kustomization."""
     built = subprocess.run(
         ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=60, check=True
     )

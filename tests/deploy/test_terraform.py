@@ -122,7 +122,6 @@ def test_every_name_that_is_referred_to_is_declared() -> None:
 
 
 def depends_on(code: str, kind: str) -> set[str]:
-    """Return what the block of this kind depends on."""
     (block,) = re.findall(rf'^(?:resource|data) "{kind}" .*?^}}', code, re.MULTILINE | re.DOTALL)
     (listed,) = re.findall(r"depends_on = \[(.*?)\]", block, re.DOTALL)
     return {name.strip() for name in listed.split(",") if name.strip()}

@@ -104,7 +104,6 @@ def find_faults(census: Census, root: Path = ROOT) -> list[str]:
 
 
 def count_lines(root: Path = ROOT) -> dict[str, int]:
-    """Return how many lines of Python each room of the wheel has."""
     project: Any = tomllib.loads((root / "pyproject.toml").read_text())
     rooms = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     return {
@@ -113,7 +112,6 @@ def count_lines(root: Path = ROOT) -> dict[str, int]:
 
 
 def render_page(census: Census, overview: str) -> str:
-    """Return the page with every promise of ``overview``, its tests and its mutants."""
     lines, said = [_HEAD], read_promises(overview)
     for component, promises in census.promises.items():
         lines.append(f"\n## {component}\n\n| promise | tests | mutants |\n|---|---|---|\n")

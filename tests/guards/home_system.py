@@ -42,7 +42,6 @@ _SECONDS: Final = 180.0
 
 
 def wait_for(is_true: Callable[[], Any], why: Callable[[], str] | str, seconds: float = _SECONDS) -> None:
-    """Poll until ``is_true``; ``why`` is the text of the failure."""
     deadline = time.monotonic() + seconds
     while not is_true():
         text = why if isinstance(why, str) else why() if time.monotonic() >= deadline else ""
@@ -51,7 +50,6 @@ def wait_for(is_true: Callable[[], Any], why: Callable[[], str] | str, seconds: 
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
     with closing(socket.socket()) as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
@@ -72,7 +70,6 @@ class Record:
     ended: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def ids(self, topic: str, *, phase: str | None = None) -> set[str]:
-        """Return the ids of what was published to a topic, in one phase or in all."""
         return {
             m["id"] for m in self.messages if m["topic"] == topic and phase in {None, m["attributes"]["phase"]}
         }
@@ -125,7 +122,6 @@ class System:
     # -- processes
 
     def run(self, *arguments: str) -> str:
-        """Run a command of the program to its end and return its output."""
         done = subprocess.run(
             [str(self.program), *arguments],
             cwd=self.home,
@@ -156,7 +152,6 @@ class System:
             )
 
     def start_pubsub(self) -> None:
-        """Start the Pub/Sub server and wait until it listens."""
         self.start("pubsub", "pubsub", "--port", self.host.partition(":")[2])
 
         def listens() -> bool:
@@ -185,7 +180,6 @@ class System:
                 self.start(name, *self._commands[name])
 
     def start_streams(self) -> None:
-        """Start backup and pipeline."""
         self.start("backup", "backup")
         self.start("pipeline", "pipeline", "run")
 
@@ -233,11 +227,9 @@ class System:
         (folder / failpoint).write_text(str(skip))
 
     def is_hit(self, name: str, failpoint: str) -> bool:
-        """Whether a process was killed there."""
         return (self.home / "failpoints" / name / f"{failpoint}.hit").exists()
 
     def kill_at(self, points: Mapping[str, str]) -> None:
-        """Wait until each of these processes was killed at its failpoint."""
         for name, failpoint in points.items():
 
             def is_hit(name: str = name, failpoint: str = failpoint) -> bool:
@@ -252,13 +244,11 @@ class System:
     # -- HTTP and files
 
     def ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """Return the API's answer."""
         answer = self.client.request(method, path, json=body)
         assert answer.is_success, f"{method} {path}: {answer.text}"
         return dict(answer.json())
 
     def wait_job(self, path: str, is_there: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Wait until a job is as wanted and return it."""
         shown: dict[str, Any] = {}
 
         def look() -> bool:
@@ -276,7 +266,6 @@ class System:
         return DeltaTable(uri).to_pyarrow_table(columns=list(columns) or None).to_pylist()
 
     def archived(self) -> Counter[tuple[str, str]]:
-        """Return how often each message is in the archive, by topic and id."""
         rows = self.rows("backup/messages", "topic", "message_id")
         return Counter((row["topic"], row["message_id"]) for row in rows)
 

@@ -62,7 +62,6 @@ class MutantList:
         return generate(root, files, count, seed)
 
     def suites(self, file: str) -> tuple[str, ...]:
-        """Return the suites of the room that a file is in."""
         return next(room.suites for room in self.rooms if any(Path(file).match(glob) for glob in room.code))
 
 

@@ -58,7 +58,6 @@ _KEPT_FOR_YEARS: Final = b'"3153600000s"'
 
 
 def backfill_request(phase: str, **more: Any) -> dict[str, Any]:
-    """Return the request for a backfill of one phase's orders to their own topic."""
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     bounds = {"from": today - timedelta(days=1), "to": today + timedelta(days=2)}
     parameters: dict[str, Any] = {
@@ -125,7 +124,6 @@ def _has_subscriptions(count: int) -> bool:
 
 
 def _pause_a_backfill(system: System, record: Record) -> None:
-    """Publish about half of a backfill, and pause it."""
     request = backfill_request("first", description="half of it", rate_limit_messages_per_second=10)
     record.paused_backfill = system.ask("POST", "/backfills", request)["id"]
     path = f"/jobs/{record.paused_backfill}"
@@ -258,7 +256,6 @@ def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def main() -> int:
-    """Make a home and pack it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archive", type=Path, help="the file to write, homes/home-COMMIT.tar.xz")
     parser.add_argument("--refeed", type=Path, default=Path(sys.executable).parent / "refeed", metavar="PATH")

@@ -28,7 +28,6 @@ class Room:
     never: tuple[str, ...]
 
     def row(self) -> str:
-        """Return the room as a row of a Markdown table."""
         cells = (self.name, self.holds, _list(self.may), _list(self.never))
         return f"| `{cells[0]}` | {' | '.join(cells[1:])} |\n"
 
@@ -54,7 +53,6 @@ def read_rooms(contracts: list[dict[str, Any]], root: Path = ROOT) -> Iterator[R
 
 
 def render_table(rooms: Iterator[Room]) -> str:
-    """Return the rooms as a Markdown table."""
     head = "| room | what it does | may import | must not import |\n|---|---|---|---|\n"
     return head + "".join(room.row() for room in rooms)
 
@@ -93,7 +91,6 @@ def _docstring(package: Path) -> str:
 
 
 def main() -> int:
-    """Write the table, and return 0."""
     PAGE.write_text(replace_table(PAGE.read_text(), render_table(read_rooms(read_contracts()))))
     return 0
 

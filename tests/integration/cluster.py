@@ -48,7 +48,6 @@ class Cluster:
         self.workers = [self.add_worker(number) for number in range(2)]
 
     def add_worker(self, number: int) -> Child:
-        """Start a worker and return once the master has it."""
         worker = self._start(f"worker-{number}", "worker", self.master, "--memory", "1g")
         worker.wait_until(
             lambda: "Successfully registered with master" in worker.log_tail(200), seconds=90, what="registered"

@@ -43,7 +43,6 @@ print(len(names))
 
 @pytest.fixture(scope="module")
 def spark35():
-    """A folder with PySpark 3.5."""
     return install(_SPARK, _PY4J, options=("--no-deps",))
 
 

@@ -31,7 +31,6 @@ def publish(resources: Resources, *data: str, topic: str = TOPIC) -> list[int]:
 
 
 def pull(resources: Resources, count: int = 1000, name: str = SUBSCRIPTION) -> list[str]:
-    """Pull and acknowledge once."""
     working = resources.subscription(name).working
     got = PullResponse.FromString(working.take(count, 10**7)).received_messages
     if got:

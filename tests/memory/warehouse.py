@@ -24,7 +24,6 @@ class MemoryWarehouse:
 
     @classmethod
     def new(cls, settings: Settings) -> Self:
-        """Return one with no tables."""
         found = cls(uuid.uuid4().hex, settings.archive_table)
         _MEMORIES[found.key] = Memory()
         return found

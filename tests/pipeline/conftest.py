@@ -31,7 +31,6 @@ TAGS = {
 
 
 def compile_protos(folder, *files):
-    """Return the descriptor set of ``files``, as protoc makes it."""
     target = folder / "compiled.desc"
     arguments = [f"-I{path}" for path in (folder, PROTOS, OWN_PROTOS, *INCLUDED)]
     ended = protoc.main([sys.argv[0], *arguments, "--include_imports", f"--descriptor_set_out={target}", *files])

@@ -104,7 +104,6 @@ class ShadowedWorld:
         return self.tables.open(self.settings.dead_letter_table).writer(DEAD_LETTER_SCHEMA)
 
     def keep(self, topic: str, **payloads: bytes) -> None:
-        """Archive the payloads, by their message ids."""
         self.attempts += 1
         part = self.archive.writer().write([(topic, f"refeed-backup.{topic}", messages(payloads))])
         ids = {
@@ -116,7 +115,6 @@ class ShadowedWorld:
         self.archive.commit([part], attempt, pa.table(ids))
 
     def run(self, topic: str, **payloads: bytes) -> None:
-        """Archive and stage the payloads."""
         self.keep(topic, **payloads)
         self.stage(topic, **payloads)
 

@@ -179,7 +179,6 @@ def test_a_field_within_records_becomes_wider_again_and_again_and_keeps_every_me
 
 
 def value(text):
-    """Return the value of a JSON column's text."""
     return text and json.loads(text)
 
 

@@ -63,7 +63,6 @@ def registry(tmp_path, shop):
 
 
 def faults_of(registry):
-    """Return each fault of the registry by its place."""
     with pytest.raises(RegistryError) as caught:
         registry.read()
     return {fault["pointer"]: fault for fault in caught.value.details["errors"]}

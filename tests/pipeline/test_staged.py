@@ -48,7 +48,6 @@ def settings(tmp_path):
 
 
 def stage_rows(settings, name, backfill_id, *rows):
-    """Write rows of a backfill to a staging table."""
     schema = RowSchema((Field("id", "INT64"), *row_columns((), "plain")))
     table = LakeRowTable(settings.lake, name)
     table.evolve(schema)

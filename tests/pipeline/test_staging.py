@@ -132,7 +132,6 @@ class Stream:
         self.committer.recover()
 
     def targets(self, tables):
-        """Return what the committer commits to."""
         return tables
 
     def refused(self):
@@ -202,7 +201,6 @@ def stream(tmp_path):
 
 @pytest.fixture
 def failing(monkeypatch):
-    """Let commits to one table fail for as long as the context lasts."""
     commit = LakeRowTable.commit
 
     @contextmanager

@@ -53,7 +53,6 @@ class Orders:
         self._registry = Registry(str(home / "registry"))
 
     def publish(self, folder: Path, sources: str = SOURCES) -> None:
-        """Publish the registry; protoc works in ``folder``."""
         (folder / "shop.proto").write_text(_MESSAGE)
         self._registry.publish(
             {"shop.desc": compile_protos(folder, "shop.proto"), "sources.yaml": sources.encode()}

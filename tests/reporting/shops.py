@@ -212,7 +212,6 @@ def plain(row: Row) -> Row:
 
 
 def read_file(path: str) -> list[Row]:
-    """Return the rows of a Parquet file."""
     with open_files([path]) as files, files.open(path) as file:
         return file.read().to_pylist()
 

@@ -83,8 +83,6 @@ def yard(tmp_path, monkeypatch):
 
 @pytest.fixture
 def reach(yard):
-    """Return what ticks until a merge has a state."""
-
     def reach(merge_id, state):
         has_been = watch_for(yard.stores[0], merge_id, state)
 

@@ -8,7 +8,6 @@ from rollout.process import StreamProcess
 
 
 def wait_for_end(passing: HandOver, *, seconds: float) -> HandOverState:
-    """Look until the hand-over has ended, or for ``seconds``."""
     ends_at = time.monotonic() + seconds
     while (state := passing.look()) is HandOverState.UNDER_WAY and time.monotonic() < ends_at:
         time.sleep(0.02)

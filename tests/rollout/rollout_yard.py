@@ -61,7 +61,6 @@ class Yard:
             raise ReleaseNotFoundError(f"No agent has a release {name}.")
 
     def drain(self) -> None:
-        """Have the agent drain what is to be drained."""
         self.store.report_stream("backup", AGENT, StreamState.DRAINED)
 
     def apply(self, text: str = TEXT) -> StreamUpdate:
@@ -70,7 +69,6 @@ class Yard:
 
     @property
     def rollout(self) -> StreamUpdate:
-        """The newest one."""
         return self.store.list_updates()[0]
 
     def advance(self, *states: UpdateState, **given: Any) -> StreamUpdate:
@@ -85,17 +83,14 @@ class Yard:
         return self.rollout
 
     def restart(self, text: str = TEXT) -> StreamUpdate:
-        """Bring a restart to WATCHING."""
         self.apply(text)
         return self.advance(*TO_WATCH)
 
     def make_stable(self, text: str = TEXT) -> StreamUpdate:
-        """Bring a restart to its end."""
         self.restart(text)
         return self.advance(UpdateState.STABLE)
 
     def go_back(self, fault: UpdateFault = SLOW) -> StreamUpdate:
-        """Let a restart go back to its end."""
         back = (UpdateState.STOPPING_BACK, UpdateState.RESTARTING_BACK, UpdateState.ROLLED_BACK)
         return self.advance(*back, error=fault)
 

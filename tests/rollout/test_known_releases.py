@@ -13,7 +13,6 @@ from tests.rollout.wheels import write_small_release
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """A home with the release 0.2.0."""
     folder = tmp_path_factory.mktemp("own")
     Releases(folder / "home").add(write_small_release(folder, "0.2.0"))
     return folder / "home"

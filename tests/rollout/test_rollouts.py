@@ -38,7 +38,6 @@ RESTARTED = (UpdateState.STOPPING, UpdateState.RESTARTING)
 
 
 def sides(update: StreamUpdate) -> tuple[RolloutSide, RolloutSide]:
-    """Return what an update leads from and to."""
     before = RolloutSide(update.from_release, update.from_options)
     return before, RolloutSide(update.request.release, update.to_options)
 

@@ -71,7 +71,6 @@ class Bench(SnapshotBench):
         return SnapshotWork(self.store, taker=self.taker, restorer=self.restorer, **options)
 
     def look(self, work=None):
-        """Look, and wait for what was begun."""
         process = cast("StreamProcess", self.process)
         (work or self.work).look([(self.store.get_stream("backup"), process, self.state)])
         (work or self.work).stop()

@@ -64,7 +64,6 @@ def write_small_release(
 
 
 def lock_of(wheel: Path, digest: str | None = None) -> str:
-    """Return a lock that names one wheel with its hash."""
     name, version, *_ = wheel.name.split("-")
     digest = digest or hashlib.sha256(wheel.read_bytes()).hexdigest()
     return f"{name}=={version} \\\n    --hash=sha256:{digest}\n"

@@ -35,7 +35,6 @@ class Disk:
         machine.cut = self._cut
 
     def read(self, folder: Path) -> dict[str, bytes | None]:
-        """Return every file in a folder with its content; a folder in it has None."""
         return {
             str(path): path.read_bytes() if path.is_file() else None for path in sorted(Path(folder).rglob("*"))
         }
@@ -61,12 +60,10 @@ class Disk:
         return self.world.lasts("disk full", self, 0.0, 2.0, 30.0)
 
     def check_room(self) -> None:
-        """Raise as a full disk does, if this is one now."""
         if self.is_full():
             raise OSError(errno.ENOSPC, "No space left on device")
 
     def fsync(self, descriptor: int) -> None:
-        """Stand for ``os.fsync``."""
         name = self._opened[descriptor]
         self.world.step(f"fsync {Path(name).name}")
         self.folder.sync(name)
@@ -80,7 +77,6 @@ class Disk:
         self._renames.append((old, new))
 
     def note_open(self, descriptor: int, path: str) -> None:
-        """Remember which file a descriptor is of."""
         self._opened[descriptor] = path
 
     def _cut(self) -> None:
@@ -120,7 +116,6 @@ def _unlink_content(path: Path) -> None:
 
 
 def disk_of(path: str) -> Disk:
-    """Return the disk that ``path`` is on."""
     return next(disk for root, disk in _DISKS.items() if path == root or path.startswith(f"{root}/"))
 
 
@@ -131,7 +126,6 @@ class DiskPath(PosixPath):
 
     @property
     def disk(self) -> Disk:
-        """The disk that it is on."""
         return disk_of(str(self))
 
     def open(self, mode: str = "r", *arguments: Any, **named: Any) -> Any:
@@ -148,12 +142,10 @@ class DiskPath(PosixPath):
         return Written(self, opened)
 
     def write_text(self, data: str, *_: Any, **__: Any) -> int:
-        """Write a small file, in place."""
         with self.open("w") as file:
             return int(file.write(data))
 
     def rename(self, target: Any) -> Self:
-        """Rename the file or the folder."""
         disk, target = self.disk, str(target)
         disk.world.step(f"rename {self.name} to {Path(target).name}")
         is_folder = self.is_dir()
@@ -168,18 +160,15 @@ class DiskPath(PosixPath):
     replace = rename
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Remove the file."""
         self.disk.world.step(f"unlink {self.name}")
         super().unlink(missing_ok)
         self.disk.folder.remove(str(self))
 
     def rmdir(self) -> None:
-        """Remove the empty folder."""
         super().rmdir()
         self.disk.folder.remove(str(self))
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
-        """Make the folder."""
         if self.is_dir():
             super().mkdir(mode, exist_ok=exist_ok)
             return
@@ -210,12 +199,10 @@ class Written:
         self.close()
 
     def write(self, data: Any) -> int:
-        """Write as the file does; a full disk takes nothing."""
         self._path.disk.check_room()
         return int(self._file.write(data))
 
     def truncate(self, size: int | None = None) -> int:
-        """Cut the file."""
         return int(self._file.truncate(size))
 
     def flush(self) -> None:
@@ -227,7 +214,6 @@ class Written:
             file.now = Path(self._path).read_bytes()
 
     def close(self) -> None:
-        """Flush and close it."""
         if not self._file.closed:
             self.flush()
             seconds = self._path.disk.world.shown_seconds
@@ -237,8 +223,6 @@ class Written:
 
 
 def os_of() -> Any:
-    """Return what stands for the module ``os`` where files are synced."""
-
     def open_path(path: Any, flags: int) -> int:
         descriptor = os.open(path, flags)
         disk_of(str(path)).note_open(descriptor, str(path))
@@ -258,8 +242,6 @@ def os_of() -> Any:
 
 
 def shutil_of() -> Any:
-    """Return what stands for the module ``shutil``."""
-
     def rmtree(path: Any, ignore_errors: bool = False) -> None:
         if not path.exists() and ignore_errors:
             return

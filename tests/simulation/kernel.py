@@ -116,7 +116,6 @@ class World:
 
     @property
     def task(self) -> Task:
-        """The task that runs."""
         assert self._task is not None
         return self._task
 
@@ -207,7 +206,6 @@ class World:
         machine.cut()
 
     def say(self, what: str) -> None:
-        """Add a line to the trace."""
         who = "world" if self._task is None else f"{self._task.process.name}/{self._task.name}"
         self.trace.append(f"{self.steps:7d} {self.now - 1000:10.3f} s  {who:<24} {what}")
 

@@ -38,7 +38,6 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
         return not self.process.is_dead
 
     def ask_to_stop(self) -> None:
@@ -49,7 +48,6 @@ class Child:
             self.process.on_signal()
 
     def kill(self, *, seconds: float = 0.0) -> None:
-        """Send SIGKILL."""
         if self.is_running:
             self.world.kill(self.process)
 
@@ -62,7 +60,6 @@ class Child:
         self.kill()
 
     def ended_error(self) -> ProcessEndedError:
-        """Return the error of its end."""
         return ProcessEndedError("It has ended.", exit_code=1)
 
 
@@ -81,11 +78,9 @@ class Place:
 
     @property
     def is_used(self) -> bool:
-        """Whether a process of the stream runs here."""
         return any(child.is_running for child in self.children.values())
 
     def find(self, instance_id: str | None) -> Child | None:
-        """Return a start that runs here."""
         found = self.children.get(instance_id or "")
         return found if found is not None and found.is_running else None
 
@@ -132,7 +127,6 @@ class Operator:
         return f"in_{self._starts:06d}"
 
     def running(self) -> list[str]:
-        """Return the instances that run, wherever it is."""
         return [name for place in self._places for name, child in place.children.items() if child.is_running]
 
     def run(self) -> None:

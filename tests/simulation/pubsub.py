@@ -43,7 +43,6 @@ class Message:
 
     @property
     def publish_time(self) -> datetime:
-        """When it was published."""
         return datetime.fromtimestamp(self.published_at, UTC)
 
 
@@ -93,7 +92,6 @@ class PubSub:
         return made
 
     def publish(self, topic: str, count: int) -> list[Message]:
-        """Publish messages."""
         made = []
         for _ in range(count):
             self._published += 1
@@ -144,7 +142,6 @@ class PubSub:
         return message.late_until > self.world.now and not self.world.is_calm
 
     def left(self) -> int:
-        """Return how many messages are not acknowledged."""
         return sum(m.acked_at is None for s in self.subscriptions.values() for m in s.messages.values())
 
     def oldest(self) -> datetime:
@@ -215,11 +212,9 @@ class Admin:
         pass
 
     def subscription_path(self, name: str) -> str:
-        """Return the full name of a subscription."""
         return f"projects/{PROJECT}/subscriptions/{name}"
 
     def list_subscriptions(self) -> list[Any]:
-        """Return all subscriptions."""
         with self._calling("list the subscriptions"):
             return [
                 SimpleNamespace(id=found.id, topic=found.topic, detached=False, ack_deadline_seconds=10)
@@ -244,12 +239,10 @@ class Admin:
             return made
 
     def list_snapshots(self) -> list[Snapshot]:
-        """Return all snapshots."""
         with self._calling("list the snapshots"):
             return list(self._pubsub.snapshots.values())
 
     def delete_snapshot(self, snapshot: str) -> None:
-        """Delete a snapshot, if it is there."""
         with self._calling("delete a snapshot"):
             self._pubsub.snapshots.pop(snapshot, None)
 
@@ -277,7 +270,6 @@ class Channel:
         self._pubsub = pubsub
 
     def unary_unary(self, method: str, **_: Any) -> "Channel._Call":
-        """Return the call of a method."""
         return Channel._Call(self._pubsub, method.rpartition("/")[2])
 
     @dataclass(frozen=True)
@@ -298,15 +290,12 @@ class RpcError(grpc.RpcError):
         self._status = status
 
     def code(self) -> grpc.StatusCode:
-        """Return its status."""
         return self._status
 
     def details(self) -> str:
-        """Return its words."""
         return "the simulation's network"
 
     def trailing_metadata(self) -> tuple[()]:
-        """Return nothing."""
         return ()
 
 
@@ -336,7 +325,6 @@ class _Answer:
         """Do nothing: it is sent when it is waited for."""
 
     def done(self) -> bool:
-        """Return False."""
         return False
 
     def _apply(self) -> None:
@@ -380,15 +368,12 @@ class Pull:
         self._end(error=grpc.FutureCancelledError())
 
     def cancelled(self) -> bool:
-        """Whether it was."""
         return isinstance(self._error, grpc.FutureCancelledError)
 
     def exception(self) -> Exception | None:
-        """Return why it failed."""
         return self._error
 
     def result(self) -> bytes:
-        """Return the answer's bytes."""
         if self._error is not None:
             raise self._error
         return self._answer

@@ -110,7 +110,6 @@ def main() -> None:
 
 
 def run_seed(seed: int, run: int) -> int:
-    """Return the seed of one run of those that ``seed`` makes."""
     return seed * 1_000_000 + run
 
 

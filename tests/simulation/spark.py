@@ -15,7 +15,6 @@ class Rows(list[TaskResult]):
     """The rows of a batch, as Spark's foreachBatch hands them over."""
 
     def toArrow(self) -> Self:  # noqa: N802 - Spark's name
-        """Return them."""
         return self
 
 
@@ -37,22 +36,18 @@ class Spark:
         return self
 
     def __call__(self, *_: Any, **__: Any) -> Self:
-        """Go on to the next part."""
         return self
 
     def option(self, name: str, value: str) -> Self:
-        """Take an option."""
         if name == "pull":
             self._pull = value
         return self
 
     def foreachBatch(self, sink: Any) -> Self:  # noqa: N802 - Spark's name
-        """Take what gets each batch."""
         self._sink = sink
         return self
 
     def start(self) -> "Query":
-        """Start the query."""
         reader = PullStreamReader(PullOptions(**json.loads(self._pull)), self._run_task)
         reader._pubsub = self._pubsub
         return Query(self._world, reader, self._sink)
@@ -74,11 +69,9 @@ class Query:
 
     @property
     def isActive(self) -> bool:  # noqa: N802 - Spark's name
-        """Whether it runs."""
         return self._thread.is_alive()
 
     def exception(self) -> Exception | None:
-        """Return what ended it."""
         return self._error
 
     def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
@@ -90,7 +83,6 @@ class Query:
             raise self._error
 
     def stop(self) -> None:
-        """Let it end, and wait for that."""
         self._is_stopped = True
         self._thread.join()
 

@@ -51,7 +51,6 @@ class Part:
 
     @property
     def rows(self) -> int:
-        """How many they are."""
         return int(self.ids.num_rows)
 
 
@@ -93,42 +92,34 @@ class StreamTables:
     close = create
 
     def leases(self) -> "StreamTables":
-        """Return the leases."""
         return self
 
     def read_lease(self, name: str) -> bytes | None:
-        """Return what the holder wrote."""
         self._warehouse.reach("read the lease")
         return self._warehouse.holders.get(name)
 
     def write_lease(self, name: str, epoch: int, content: bytes) -> None:
-        """Replace what the holder wrote."""
         self._warehouse.reach("write the lease")
         if self._warehouse.epochs.get(name, 0) != epoch:
             raise LeaseLostError(lease=name)
         self._warehouse.holders[name] = content
 
     def now(self) -> float:
-        """Return the time that the machine's clock shows."""
         return self._world.shown_seconds
 
     def take_lease(self, name: str) -> int:
-        """Begin a new epoch."""
         self._warehouse.reach("take the lease")
         self._warehouse.epochs[name] = self._warehouse.epochs.get(name, 0) + 1
         self._epoch = self._warehouse.epochs[name]
         return self._epoch
 
     def open(self, name: str) -> Any:
-        """Return the table, which needs no compaction."""
         return self
 
     def exists(self) -> bool:
-        """Return True."""
         return True
 
     def compact(self, *, max_small_files: int = 0) -> int:
-        """Do nothing."""
         self._world.step("compact")
         return 0
 
@@ -157,7 +148,6 @@ class StreamTables:
         return None if self._warehouse.is_whole or not left.num_rows else Part(left, part.written_at)
 
     def which_follow(self, parts: Sequence[Any]) -> list[bool]:
-        """Return True for each."""
         return [True] * len(parts)
 
     def commit(
@@ -167,7 +157,6 @@ class StreamTables:
         ids: pa.Table,
         commit_id: int | None = None,
     ) -> tuple[frozenset[str], RefeedError | None]:
-        """Add the parts, table by table."""
         done: set[str] = set()
         failure: RefeedError | None = None
         for name, found in parts.items():
@@ -220,7 +209,6 @@ class StreamTables:
         """Drop a part."""
 
     def quota_seconds(self, parts: Sequence[Any]) -> float:
-        """Return how long to wait."""
         return 0.0
 
     def read_ids(self, name: str, span: IdSpan) -> Iterator[pa.RecordBatch]:
@@ -261,7 +249,6 @@ class StreamTables:
             yield pa.RecordBatch.from_pylist(rows)
 
     def delete_since(self, name: str, since: datetime) -> int:
-        """Delete the rows that came in since then."""
         self._warehouse.reach(f"delete from {name}")
         table = self._table(name)
         assert table.epoch == self._epoch, "it is taken"

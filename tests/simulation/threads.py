@@ -239,7 +239,6 @@ def wait_for_futures(
 
 
 def threading_of(world: World) -> Any:
-    """Return what stands for the module ``threading``."""
     return SimpleNamespace(
         Lock=lambda: Lock(world),
         Event=lambda: Event(world),
@@ -250,12 +249,10 @@ def threading_of(world: World) -> Any:
 
 
 def queue_of(world: World) -> Any:
-    """Return what stands for the module ``queue``."""
     return SimpleNamespace(SimpleQueue=lambda: SimpleQueue(world), Empty=queue.Empty)
 
 
 def time_of(world: World) -> Any:
-    """Return what stands for the module ``time``."""
     return SimpleNamespace(
         **{
             **vars(time),
@@ -269,7 +266,6 @@ def time_of(world: World) -> Any:
 
 
 def secrets_of(world: World) -> Any:
-    """Return what stands for the module ``secrets``."""
     return SimpleNamespace(
         token_hex=lambda size: world.random.randbytes(size).hex(), randbits=world.random.getrandbits
     )

@@ -29,7 +29,6 @@ class Logs:
     """Logs in which nothing is written: :class:`rollout.stream_logs.StreamLogs`."""
 
     def last_lines(self, stream: str, instance_id: str | None) -> str:
-        """Return nothing."""
         return ""
 
     def remove_standbys(self, stream: str, *, keep: list[str]) -> None:
@@ -59,11 +58,9 @@ class Starter:
         self._start = start
 
     def folder(self, name: str, instance_id: str | None = None) -> StreamFolder:
-        """Return the folder of the stream, or of one of its starts."""
         return StreamFolder(self.settings.home / name, instance_id)
 
     def prepare(self, record: StreamRecord, instance_id: str, *, is_standby: bool) -> Prepared:
-        """Return what starts the instance."""
         return Prepared(lambda order: self._start(instance_id, order))
 
 
@@ -74,7 +71,6 @@ class Checker:
         self._world = world
 
     def check(self, *_: Any, **__: Any) -> UpdateCheck:
-        """Return what a check finds."""
         dice = self._world.random.random()
         self._world.step("check the update", 2.0)
         if dice < 0.1:

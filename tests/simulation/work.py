@@ -34,7 +34,6 @@ class Kind:
         self.pulled_schema = IDS_SCHEMA if self.is_backup else PULLED_IDS_SCHEMA
 
     def table(self, topic: str) -> str:
-        """Return the table of a topic's messages."""
         return ONLY_TABLE if self.is_backup else f"t.{topic}"
 
     def is_settled(self, message_id: str) -> bool:
@@ -58,14 +57,12 @@ class Work:
         self._outputs: dict[bytes, TaskOutput] = {}
 
     def read_output(self, encoded: bytes) -> TaskOutput:
-        """Return what a task has made."""
         return self._outputs.pop(encoded)
 
     def count(self, totals: Counter[str], outputs: Any, parts: Any, is_written: Any) -> None:
         """Count nothing."""
 
     def status(self) -> dict[str, Any]:
-        """Return nothing."""
         return {}
 
     def learn(self, keeper: TableKeeper, outputs: Sequence[TaskOutput]) -> bool:

@@ -63,7 +63,6 @@ class Case:
 
     @property
     def by_columns(self) -> str:
-        """The query that reads the values from columns."""
         row = ", ".join(f"{value} AS c{place}" for place, value in enumerate(self.columns))
         return f"SELECT {self.body} FROM (SELECT {row})"
 

@@ -122,12 +122,10 @@ def render(value: Any) -> str:  # noqa: C901, PLR0911, PLR0912 - one line a type
 
 
 def render_float(value: float) -> str:
-    """Return a FLOAT64 as text."""
     return f"{value!r}f"
 
 
 def render_numeric(value: Decimal) -> str:
-    """Return a NUMERIC as text."""
     return f"{_EXACT.plus(value.normalize(_EXACT)):f}n"
 
 

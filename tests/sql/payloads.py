@@ -87,12 +87,10 @@ CALLS_OF_BYTES: Final = (
 
 
 def as_bytes(data: bytes) -> str:
-    """Return the literal for bytes."""
     return "b'" + "".join(f"\\x{byte:02x}" for byte in data) + "'"
 
 
 def as_text(text: str) -> str:
-    """Return the literal for a text."""
     return (
         "'"
         + "".join(char if " " <= char <= "~" and char not in "'\\" else f"\\U{ord(char):08x}" for char in text)
@@ -113,7 +111,6 @@ def read_record() -> dict[str, list[str]]:
 
 
 def record() -> None:
-    """Ask the engine and write the record."""
     from tests.sql.judge import Judge
 
     judge = Judge()

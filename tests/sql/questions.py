@@ -157,7 +157,6 @@ def _case(part: _Part, prefix: str) -> grid.Case:
 
 @cache
 def _callable() -> frozenset[str]:
-    """Return the names of the functions that are asked about."""
     scalars = (f for f in FUNCTIONS.values() if f.kind == "scalar" and f.render is not None)
     return frozenset(f.name for f in scalars if f.name not in _LEFT_OUT and not f.name.startswith("ST_"))
 
@@ -197,6 +196,5 @@ def kind_of(question: str) -> str:
 
 
 def in_batches(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    """Yield ``texts`` in pieces of at most ``size``."""
     for start in range(0, len(texts), size):
         yield texts[start : start + size]

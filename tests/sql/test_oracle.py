@@ -67,7 +67,6 @@ def test_an_expression_gives_the_same_on_the_lake(expression, lake):
 
 @pytest.fixture(scope="session")
 def oracle():
-    """Return a function that analyzes a statement."""
     api = pytest.importorskip("zetasql.api", reason="the dependency group oracle is not installed")
     types = pytest.importorskip("zetasql.types")
     keep_compiled()

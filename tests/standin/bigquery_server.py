@@ -86,7 +86,6 @@ class BigQueryServer:
 
 
 def main() -> None:
-    """Serve until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--host", default="127.0.0.1")

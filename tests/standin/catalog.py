@@ -46,7 +46,6 @@ CREATE TABLE IF NOT EXISTS holds (table_id INTEGER PRIMARY KEY, since_us INTEGER
 
 
 def now_us() -> int:
-    """Return this moment in microseconds since 1970."""
     return time.time_ns() // 1000
 
 
@@ -85,7 +84,6 @@ class TableEntry:
 
     @property
     def is_view(self) -> bool:
-        """Whether it is a view."""
         return "view" in self.body
 
     def arrow_schema(self, *, pseudo: bool = False) -> pa.Schema:
@@ -109,7 +107,6 @@ class Piece:
 
     @property
     def rows(self) -> int:
-        """How many rows it has."""
         return self.last_row - self.first_row
 
 
@@ -123,7 +120,6 @@ class Snapshot:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
         return sum(piece.rows for piece in self.pieces)
 
 
@@ -171,7 +167,6 @@ class Catalog:
             self._db.execute("COMMIT")
 
     def query(self, sql: str, *values: object) -> list[sqlite3.Row]:
-        """Return the rows of a SELECT."""
         with self._lock:
             return self._db.execute(sql, values).fetchall()
 
@@ -221,7 +216,6 @@ class Catalog:
         return entry
 
     def get_table(self, key: TableKey) -> TableEntry | None:
-        """Return a table or None."""
         rows = self.query(
             "SELECT id, body FROM tables WHERE project = ? AND dataset = ? AND name = ?",
             key.project,
@@ -243,7 +237,6 @@ class Catalog:
         return self.get_table(TableKey(*rows[0])) if rows else None
 
     def put_table(self, key: TableKey, body: Mapping[str, Any]) -> TableEntry:
-        """Create a table or replace its body."""
         with self.transaction() as db:
             db.execute(
                 "INSERT INTO tables (project, dataset, name, body) VALUES (?, ?, ?, ?) "
@@ -255,7 +248,6 @@ class Catalog:
         return entry
 
     def delete_table(self, entry: TableEntry) -> None:
-        """Drop a table, its rows and its streams."""
         with self.transaction() as db:
             paths = db.execute(
                 "SELECT path FROM parts WHERE table_id = ?1 UNION SELECT path FROM streams WHERE table_id = ?1",
@@ -344,13 +336,11 @@ class Catalog:
         return {"path": path, "last_row": written, "arrival_us": moment, "partition_us": floor}
 
     def arrival_us(self, piece: Piece) -> int:
-        """Return when the first rows of a piece came, in microseconds since 1970."""
         if piece.arrival_us is not None:
             return piece.arrival_us
         return _frames_within(self.log(piece.path), piece.first_row, piece.last_row)[0].arrival_us
 
     def stored_bytes(self, snapshot: Snapshot) -> int:
-        """Return the size of the frames of a snapshot."""
         return sum(
             frame.size
             for piece in snapshot.pieces

@@ -59,7 +59,6 @@ class Archive(Writer):
         self.load_json(given, f"${partition}").result()
 
     def load_json(self, rows, partition="", **config):
-        """Load JSON rows, as they are, and return the job."""
         job_config = bigquery.LoadJobConfig(source_format="NEWLINE_DELIMITED_JSON", **config)
         lines = io.BytesIO("\n".join(map(json.dumps, rows)).encode())
         return self.rest.load_table_from_file(lines, f"{self.name}{partition}", job_config=job_config)
@@ -71,7 +70,6 @@ class Archive(Writer):
         return [tuple(row.values()) for row in job.result(job_retry=None)]
 
     def run(self, text, *parameters, **config):
-        """Run a statement to its end and return its job."""
         job_config = bigquery.QueryJobConfig(query_parameters=list(parameters), **config)
         job = self.rest.query(text.replace("{t}", self.name), job_config=job_config, job_retry=None)
         if not job.dry_run:

@@ -58,12 +58,10 @@ class FaultBook:
             self._faults.append(Fault(**order))
 
     def clear(self) -> None:
-        """Forget every order."""
         with self._lock:
             self._faults.clear()
 
     def open(self) -> list[dict[str, Any]]:
-        """Return the orders that are still open."""
         with self._lock:
             return [{m.name: getattr(f, m.name) for m in fields(Fault)} for f in self._faults]
 
@@ -107,7 +105,6 @@ class CallLog:
             return {"calls": list(self._calls), "counts": dict(self._counts)}
 
     def clear(self) -> None:
-        """Start anew."""
         with self._lock:
             self._calls.clear()
             self._counts.clear()

@@ -54,7 +54,6 @@ class StandIn:
     # The process
 
     def start(self) -> None:
-        """Start the process and wait until it serves."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "standin.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -77,7 +76,6 @@ class StandIn:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
         assert self._process is not None
         return self._process.pid
 
@@ -109,12 +107,10 @@ class StandIn:
 
     @property
     def rest_host(self) -> str:
-        """What BIGQUERY_EMULATOR_HOST has to be."""
         return f"http://127.0.0.1:{self.rest_port}"
 
     @property
     def storage_host(self) -> str:
-        """What REFEED_BIGQUERY_STORAGE_HOST has to be."""
         return f"127.0.0.1:{self.grpc_port}"
 
     @property
@@ -128,7 +124,6 @@ class StandIn:
             patch.setenv(name, value)
 
     def client(self, project: str = PROJECT, location: str | None = None) -> bigquery.Client:
-        """Return Google's REST client."""
         client = bigquery.Client(
             project=project,
             credentials=AnonymousCredentials(),
@@ -145,11 +140,9 @@ class StandIn:
         return channel
 
     def write_client(self) -> BigQueryWriteClient:
-        """Return Google's Storage Write client."""
         return BigQueryWriteClient(transport=BigQueryWriteGrpcTransport(channel=self.channel()))
 
     def read_client(self) -> BigQueryReadClient:
-        """Return Google's Storage Read client."""
         return BigQueryReadClient(transport=BigQueryReadGrpcTransport(channel=self.channel()))
 
     # What a test orders
@@ -159,23 +152,18 @@ class StandIn:
         self._control("POST", "faults", {"method": method, "kind": kind, **order})
 
     def clear_faults(self) -> None:
-        """Take back every order that is still open."""
         self._control("DELETE", "faults")
 
     def open_faults(self) -> list[dict[str, Any]]:
-        """Return the orders that are still open."""
         return list(self._control("GET", "faults")["faults"])
 
     def calls(self, method: str | None = None) -> list[dict[str, Any]]:
-        """Return what was called, of one method when it is given, oldest first."""
         return [c for c in self._control("GET", "log")["calls"] if method is None or c["method"] == method]
 
     def counts(self) -> dict[str, int]:
-        """Return how many calls there were of each method."""
         return dict(self._control("GET", "log")["counts"])
 
     def clear_log(self) -> None:
-        """Count anew."""
         self._control("DELETE", "log")
 
     def hold_write_buffer(self, table: str, *, everything: bool = False) -> None:
@@ -217,7 +205,6 @@ class StandIn:
 
 @contextlib.contextmanager
 def run_standin(folder: Path, *arguments: str) -> Iterator[StandIn]:
-    """Run a stand-in on ``folder`` for the length of a ``with``."""
     server = StandIn(folder, *arguments)
     server.start()
     try:

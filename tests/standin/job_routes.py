@@ -14,7 +14,6 @@ _UPLOAD: Final = "/upload/bigquery/v2/projects/{project}/jobs"
 
 
 def add_job_routes(routes: Routes, jobs: Jobs, rows: Rows, uploads: Uploads) -> None:
-    """Add every call that is about jobs or rows."""
     one, table = f"{_PREFIX}/jobs/{{job}}", f"{_PREFIX}/datasets/{{dataset}}/tables/{{table}}"
 
     def job(call: Call) -> str:

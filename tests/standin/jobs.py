@@ -102,11 +102,9 @@ class Jobs:
         return _shown(self.wait(project, job_id, location, _INSERT_SECONDS))
 
     def get(self, project: str, job_id: str, location: str | None) -> dict[str, Any]:
-        """Return a job."""
         return _shown(self._find(project, job_id, location))
 
     def list_jobs(self, project: str, page_size: int, page_token: str) -> dict[str, Any]:
-        """Return a page of jobs, the newest first."""
         rows = self._catalog.query(
             "SELECT body, created_us FROM jobs WHERE project = ? AND created_us < ? ORDER BY created_us DESC",
             project,
@@ -141,7 +139,6 @@ class Jobs:
         return self.insert(project, {"configuration": config, "jobReference": {"location": body.get("location")}})
 
     def wait(self, project: str, job_id: str, location: str | None, seconds: float) -> dict[str, Any]:
-        """Return a job when it is done or the time is over."""
         running = self._running.get((project, job_id))
         if running is not None:
             running.done.wait(seconds)

@@ -24,7 +24,6 @@ class Uploads:
         (folder / "uploads").mkdir(exist_ok=True)
 
     def start(self, metadata: Mapping[str, Any]) -> str:
-        """Begin a resumable upload and return its id."""
         upload = uuid.uuid4().hex
         (self._folder / "uploads" / f"{upload}.json").write_text(json.dumps(metadata))
         (self._folder / self.path(upload)).touch()

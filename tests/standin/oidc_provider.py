@@ -82,7 +82,6 @@ class StrictProvider:
         }
 
     def register(self, api_url: str) -> None:
-        """Register the console of the API at this address."""
         self.redirect_uris.append(f"{api_url}/console/sign-in/callback")
         self.signed_out_uris.append(f"{api_url}/console/sign-in")
 

@@ -57,7 +57,6 @@ class Problem(Exception):  # noqa: N818
         return {"reason": self.reason, "message": self.message}
 
     def body(self) -> dict[str, Any]:
-        """Return the body of the answer."""
         error = {"message": self.message, "domain": "global", "reason": self.reason}
         status = _STATUSES.get(self.code, "UNKNOWN")
         return {"error": {"code": self.code, "message": self.message, "errors": [error], "status": status}}
@@ -87,10 +86,8 @@ def check_labels(labels: Mapping[str, Any] | None) -> None:
 
 
 def not_found(kind: str, project: str, *parts: str) -> Problem:
-    """Return the problem of a resource that isn't there."""
     return Problem("notFound", f"Not found: {kind} {project}:{'.'.join(parts)}")
 
 
 def duplicate(kind: str, project: str, *parts: str) -> Problem:
-    """Return the problem of a resource that is there already."""
     return Problem("duplicate", f"Already Exists: {kind} {project}:{'.'.join(parts)}")

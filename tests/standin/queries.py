@@ -170,7 +170,6 @@ class Queries:
         return QueryText(entry.body["view"]["query"], entry.key.project, None, {})
 
     def select(self, analysis: Analysis, cancel: Cancel) -> tuple[list[dict[str, Any]], pa.Table]:
-        """Return the rows of the SELECT in a statement, with their fields."""
         with self._session([analysis]) as connection, engine_errors(cancel):
             cancel.watch(connection)
             try:

@@ -63,7 +63,6 @@ class Cancel:
 
 
 def cancelled() -> Problem:
-    """Return the problem of a job that was cancelled; its reason is ``stopped``."""
     return Problem("stopped", "Job execution was cancelled: User requested cancellation")
 
 

@@ -39,7 +39,6 @@ class Resources:
     # Datasets
 
     def insert_dataset(self, project: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Create a dataset."""
         name = str(body.get("datasetReference", {}).get("datasetId") or "")
         if not name.replace("_", "a").isalnum():
             raise Problem("invalid", f"Invalid dataset ID {name!r}.")
@@ -53,7 +52,6 @@ class Resources:
             return self._put_dataset(project, name, _stamp(stored, None))
 
     def get_dataset(self, project: str, name: str) -> dict[str, Any]:
-        """Return a dataset."""
         return self._dataset_answer(self._catalog.find_dataset(project, name))
 
     def list_datasets(self, project: str, *, everything: bool) -> dict[str, Any]:
@@ -70,7 +68,6 @@ class Resources:
     def change_dataset(
         self, project: str, name: str, body: Mapping[str, Any], *, if_match: str | None
     ) -> dict[str, Any]:
-        """Patch a dataset."""
         with self._catalog.transaction():
             old = self._catalog.find_dataset(project, name)
             _check_etag(old, if_match)
@@ -91,7 +88,6 @@ class Resources:
     # Tables
 
     def insert_table(self, project: str, dataset: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Create a table or a view."""
         name = str(body.get("tableReference", {}).get("tableId") or "")
         if not name or "$" in name:
             raise Problem("invalid", f"Invalid table ID {name!r}.")
@@ -109,11 +105,9 @@ class Resources:
             return self.answer(self._catalog.put_table(key, _stamp(checked, None)))
 
     def get_table(self, key: TableKey) -> dict[str, Any]:
-        """Return a table."""
         return self.answer(self._catalog.find_table(key))
 
     def list_tables(self, project: str, dataset: str, page_size: int, page_token: str) -> dict[str, Any]:
-        """Return a page of a dataset's tables, by name."""
         self._catalog.find_dataset(project, dataset)
         entries = [entry for entry in self._tables(project, dataset) if entry.key.name > page_token]
         page = entries[:page_size]
@@ -167,7 +161,6 @@ class Resources:
             self._catalog.put_table(key, _stamp({**entry.body, "schema": {"fields": fields}}, entry.body))
 
     def delete_table(self, key: TableKey) -> None:
-        """Drop a table."""
         self._catalog.delete_table(self._catalog.find_table(key))
 
     def answer(self, entry: TableEntry) -> dict[str, Any]:

@@ -46,16 +46,13 @@ class Call:
 
     @property
     def project(self) -> str:
-        """The project in the path."""
         return self.path["project"]
 
     @property
     def table(self) -> TableKey:
-        """The table in the path."""
         return TableKey(self.path["project"], self.path["dataset"], self.path["table"])
 
     def flag(self, name: str) -> bool:
-        """Return a boolean parameter."""
         return self.query.get(name, "").lower() == "true"
 
 
@@ -83,7 +80,6 @@ class Routes:
         self._routes.append((method, pattern, name, run))
 
     def find(self, method: str, path: str) -> tuple[str, dict[str, str], Run] | None:
-        """Return the call's name, the parts of the path and what runs it."""
         for wanted, pattern, name, run in self._routes:
             match = pattern.fullmatch(path)
             if wanted == method and match:
@@ -92,7 +88,6 @@ class Routes:
 
 
 def add_resource_routes(routes: Routes, resources: Resources) -> None:
-    """Add the calls on datasets and tables."""
     datasets = f"{_PREFIX}/projects/{{project}}/datasets"
     one = f"{datasets}/{{dataset}}"
     tables = f"{one}/tables"
@@ -191,7 +186,6 @@ class RestServer(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """The port that it has."""
         return int(self.server_address[1])
 
     def handle_error(self, _request: Any, _client_address: Any) -> None:

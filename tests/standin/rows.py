@@ -99,7 +99,6 @@ class Rows:
         return page
 
     def insert_all(self, key: TableKey, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Append JSON rows."""
         table = self._catalog.find_table(key)
         parsed = parse_rows([row["json"] for row in body["rows"]], table.fields)
         part = self._catalog.write_rows(table, parsed, None)
@@ -108,7 +107,6 @@ class Rows:
 
 
 def slice_pieces(pieces: tuple[Piece, ...], start: int, end: int) -> list[Piece]:
-    """Return the part of ``pieces`` that rows [start, end) of them are."""
     found, before = [], 0
     for piece in pieces:
         first, last = max(start - before, 0), min(end - before, piece.rows)

@@ -116,7 +116,6 @@ def arrow_field(field: Field) -> pa.Field:
 
 
 def arrow_schema(fields: Sequence[Field]) -> pa.Schema:
-    """Return the Arrow schema of a table with ``fields``."""
     return pa.schema([arrow_field(field) for field in fields])
 
 
@@ -198,7 +197,6 @@ def conform_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def conform_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return ``table`` with the columns of ``schema``."""
     relaxed = pa.schema([field.with_nullable(True) for field in schema])
     return pa.Table.from_batches([conform(b, schema).cast(relaxed) for b in table.to_batches()], relaxed)
 
@@ -299,7 +297,6 @@ def _parse_record(row: Mapping[str, Any], fields: Sequence[Field], *, json_is_te
 
 
 def parse_value(value: Any, field: Field, *, json_is_text: bool = True) -> Any:
-    """Return one JSON value as Python's."""
     if field["mode"] == "REPEATED":
         single = {**field, "mode": "NULLABLE"}
         return [parse_value(item, single, json_is_text=json_is_text) for item in value or ()]

@@ -388,7 +388,6 @@ def _render(tree: exp.Expr) -> str:
 
 
 def render_view(statement: Statement) -> str:
-    """Return the SELECT of a CREATE VIEW as text."""
     assert statement.query is not None
     return str(statement.query.sql("bigquery"))
 

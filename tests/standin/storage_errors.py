@@ -24,7 +24,6 @@ class StorageProblem(Exception):  # noqa: N818
         self.entity = entity
 
     def status(self) -> status_pb2.Status:
-        """Return the google.rpc.Status, with its details."""
         status = status_pb2.Status(code=_CODES[self.code], message=self.message)
         if self.storage_code:
             detail = any_pb2.Any()
@@ -38,7 +37,6 @@ class StorageProblem(Exception):  # noqa: N818
         return types.StorageError(code=code, entity=self.entity, error_message=self.message)
 
     def abort(self, context: grpc.ServicerContext) -> NoReturn:
-        """End the call with it."""
         context.abort_with_status(rpc_status.to_status(self.status()))
         raise AssertionError("abort raises")
 
@@ -69,8 +67,6 @@ class Calls:
             raise fault_problem(fault)
 
     def unary(self, method: str, request: Any, response: Any, run: Any, resource_of: Any) -> grpc.RpcMethodHandler:
-        """Return the handler of a unary call of the proto-plus classes ``request`` and ``response``."""
-
         def handle(raw: bytes, context: grpc.ServicerContext) -> bytes:
             message = request.deserialize(raw)
             resource = resource_of(message)

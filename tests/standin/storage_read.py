@@ -44,7 +44,6 @@ class StorageRead:
         self._calls = calls
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """Return the service for a server."""
         t = types
         methods = {
             "CreateReadSession": self._calls.unary(

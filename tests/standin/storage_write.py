@@ -69,7 +69,6 @@ class StreamQuota:
             self._per_hour, self._left, self._at = per_hour, float(per_hour), time.monotonic()
 
     def take(self) -> bool:
-        """Take one of the streams that are left, and return whether there was one."""
         with self._lock:
             now = time.monotonic()
             gained = (now - self._at) * self._per_hour / 3600
@@ -94,7 +93,6 @@ class StorageWrite:
         self._connections = threading.BoundedSemaphore(CONNECTIONS)
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """Return the service for a server."""
         unary, t = self._calls.unary, types
         methods = {
             "CreateWriteStream": unary(
@@ -127,7 +125,6 @@ class StorageWrite:
     # Streams
 
     def create(self, request: Any) -> types.WriteStream:
-        """Create a PENDING, COMMITTED or BUFFERED stream."""
         entry = self._find_table(request.parent)
         kind = _Type(request.write_stream.type_)
         if kind is _Type.TYPE_UNSPECIFIED:

@@ -176,7 +176,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.upstream = HTTPConnection(self.proxy.upstream, timeout=60)
 
     def finish(self) -> None:
-        """Close both."""
         self.upstream.close()
         super().finish()
 

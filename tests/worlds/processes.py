@@ -23,7 +23,6 @@ def start_module(
     environment: Mapping[str, str],
     port: int | None = None,
 ) -> Child:
-    """Start a module of Python, and wait until it listens on ``port``."""
     log = home / "logs" / f"{name}.log"
     child = children.start(Child(name, [sys.executable, "-m", *command], environment=environment, log=log))
     if port is not None:

@@ -12,7 +12,6 @@ from rollout.restorer import StreamRestorer, StreamSite
 
 
 def list_running_restores(store: JobStore) -> list[RestoreRecord]:
-    """Return every rollback that has not ended."""
     return [restore_of(job) for job in store.list_step_jobs([RESTORE])]
 
 

@@ -27,14 +27,12 @@ def complete_snapshot(store: JobStore, snapshot_id: str, job: Job | None = None,
 
 
 def fail_snapshot(store: JobStore, snapshot_id: str, error: FaultRecord, job: Job | None = None) -> SnapshotRecord:
-    """Make a PENDING snapshot FAILED."""
     job = job or begin_snapshot(store, snapshot_id)
     store.end_step_job(job, JobState.FAILED, owner=None, error=error, ended=store.end_snapshot)
     return store.get_snapshot(snapshot_id)
 
 
 def end_deletion(store: JobStore, error: FaultRecord | None = None) -> None:
-    """End the only deletion that there is."""
     (job,) = store.list_step_jobs([DELETION])
     job = store.begin_step(job, "delete", owner=None)
     state = JobState.SUCCEEDED if error is None else JobState.FAILED

@@ -104,20 +104,16 @@ class Bench:
         return self.store.create_restore("backup", snapshot.id, actor="ann")
 
     def delete(self, snapshot_id: str) -> None:
-        """Have the snapshot deleted, and carry that out."""
         self.store.delete_snapshot(snapshot_id)
         self.carry_out_deletions()
 
     def carry_out_deletions(self) -> None:
-        """Carry out every deletion that was asked for."""
         for job in self.store.list_step_jobs([DELETION]):
             self.carry_out(job)
 
     def sources(self) -> list[str]:
-        """The snapshots that Pub/Sub has."""
         with self.open_pubsub() as pubsub:
             return [found.id for found in pubsub.list_snapshots()]
 
     def folders(self) -> list[str]:
-        """The folders of snapshots, by their names."""
         return sorted(path.name for path in (self.home / "snapshots").glob("backup/*"))

@@ -126,11 +126,9 @@ class World:
         self._closes: list[Callable[[], None]] = []
 
     def elsewhere(self):
-        """Return the warehouse as a task has it, from its JSON."""
         return warehouse_from_json(self.opened.to_json())
 
     def keep(self, opened):
-        """Return what was opened, which :meth:`close` closes."""
         self._closes.append(opened.close)
         return opened
 
@@ -139,7 +137,6 @@ class World:
             close()
 
     def query(self, sql: str) -> list[dict]:
-        """Return the rows of a query in BigQuery."""
         return [dict(row.items()) for row in self.standin.client().query_and_wait(sql)]
 
 
@@ -201,7 +198,6 @@ class ArchiveWorld(World):
         }
 
     def counted(self) -> dict:
-        """Return the volumes of the rows themselves."""
         messages, sizes = Counter(), Counter()
         for row in self.rows():
             key = hour_key(row["ingest_time"]), row["topic"]

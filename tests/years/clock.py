@@ -28,7 +28,6 @@ class Clock:
         self.skew = timedelta()
 
     def go(self, duration: timedelta) -> None:
-        """Let time pass."""
         self.now += duration
         self.seconds += duration.total_seconds()
 

@@ -114,7 +114,6 @@ class Progress:
         self._said_at, self._looks = time.monotonic(), 0
 
     def watch(self) -> None:
-        """Print a line when one is due."""
         service, now = self._service, time.monotonic()
         seconds, looks = now - self._said_at, service.looks - self._looks
         if seconds < _SAY_SECONDS:

@@ -212,7 +212,6 @@ class Service:
         self._stack.close()
 
     def apply(self, name: str, cron: str, zone: str) -> None:
-        """Apply a schedule."""
         text = f'kind: Schedule\nname: {name}\ncron: "{cron}"\ntime_zone: {zone}\njob: {{kind: merge}}\n'
         self.manifests.apply(name, text.encode(), principal=ANN)
         self.applied_at[name] = self.clock.now
@@ -302,7 +301,6 @@ class Service:
     # -- what there is to see
 
     def slots(self, name: str, since: datetime, until: datetime) -> list[datetime]:
-        """Return the slots of a schedule after ``since`` and until ``until``."""
         timing = read_schedule(self.store.get_manifest(name).document).timing()
         return list(takewhile(lambda slot: slot <= until, timing.after(since)))
 
@@ -325,7 +323,6 @@ class Service:
         return count
 
     def count_rows(self) -> dict[str, int]:
-        """Return how many rows each table has."""
         with self.store._database.read() as connection:
             return {
                 table.name: connection.scalar(sa.select(sa.func.count()).select_from(table)) or 0

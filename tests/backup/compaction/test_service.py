@@ -32,7 +32,6 @@ class Yard:
         return self.service._supervisor.folder(job_id)
 
     def reach(self, job_id: str, state: JobState, restarts: int = 0) -> None:
-        """Let the supervisor look until the job has a state."""
         deadline = time.monotonic() + 20
         while True:
             self.service._supervisor.tick()

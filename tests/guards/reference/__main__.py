@@ -6,7 +6,6 @@ from tests.guards.reference.pages import FOLDER, PAGES
 
 
 def main() -> int:
-    """Write the pages, and return 0."""
     FOLDER.mkdir(exist_ok=True)
     for name, render in PAGES.items():
         place, text = FOLDER / name, render()

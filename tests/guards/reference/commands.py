@@ -24,7 +24,6 @@ TYPES: Final = {"str": "TEXT", "int": "N", "float": "NUMBER", "Path": "PATH", "d
 
 
 def render_commands() -> str:
-    """Return the page."""
     root: Any = typer.main.get_command(app)
     visible = {name: each for name, each in root.commands.items() if not each.hidden}
     groups = {name: each for name, each in visible.items() if hasattr(each, "commands")}
@@ -130,11 +129,9 @@ def _facts(parameter: Any) -> str:
 
 
 def _exit_codes(epilog: str) -> str:
-    """Return the codes that an epilog names as a table."""
     return table(["exit code", "means"], [[code, prose(meaning)] for code, meaning in _codes(epilog)])
 
 
 def _codes(epilog: str | None) -> list[tuple[str, str]]:
-    """Return each exit code of an epilog with its meaning."""
     listed = (epilog or "").removeprefix("Exit codes: ").removesuffix(".")
     return [(code, meaning) for code, _, meaning in (each.partition(" ") for each in listed.split("; ") if each)]

@@ -29,7 +29,6 @@ COLUMNS: Final = ("code", "means", "also appears as")
 
 
 def render_error_codes() -> str:
-    """Return the page."""
     meanings = dict(_meanings(RefeedError))
     by_status: dict[str, list[list[str]]] = defaultdict(list)
     for place in sorted(FOLDER.glob("*.md")):

@@ -29,7 +29,6 @@ KINDS: Final = ("backfill", "compaction", "merge")
 
 
 def render_events() -> str:
-    """Return the page."""
     ends = sorted(state.value.lower() for state in FINAL_STATES)
     told = [
         [

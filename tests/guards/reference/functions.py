@@ -37,7 +37,6 @@ refused with `lake_unsupported`."""
 
 
 def render_functions() -> str:
-    """Return the page."""
     parts, seen = [INTRODUCTION], set()
     for title, theme in THEMES.items():
         rows = []

@@ -24,7 +24,6 @@ COMMON: Final = ("401", "403", "408", "413", "422", "429", "500", "503", "504")
 
 
 def render_http() -> str:
-    """Return the page."""
     document = openapi_document()
     by_resource: dict[str, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
     usual: dict[str, str] = {}

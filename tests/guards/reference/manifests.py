@@ -28,7 +28,6 @@ FIRST: Final = {"ScheduleManifest": "kind: Schedule", "RolloutManifest": "kind: 
 
 
 def render_manifest_fields() -> str:
-    """Return the page."""
     shapes = manifest_schema()["$defs"]
     first = [render_shape(name, shapes[name], "##") for name in FIRST]
     shared = set(openapi_document()["components"]["schemas"])

@@ -72,7 +72,6 @@ def anchor(heading: str) -> str:
 
 
 def link(heading: str) -> str:
-    """Return a link to a heading of the same page."""
     return f"[{heading}](#{anchor(heading)})"
 
 

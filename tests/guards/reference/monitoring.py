@@ -36,16 +36,13 @@ class _OneJob:
     """A job store with one job, so that each figure of jobs has its labels."""
 
     def count_jobs(self, sums: Sequence[str], *, of_kind: str) -> list[JobCount]:
-        """Return the count of the job."""
         return [JobCount(of_kind, JobState.FAILED, 1, dict.fromkeys(sums, 1))]
 
     def find_last_failures(self) -> dict[str, datetime]:
-        """Return when the job failed."""
         return {"backfill": datetime(2026, 1, 1, tzinfo=UTC)}
 
 
 def render_metrics() -> str:
-    """Return the page of metrics."""
     service = Metrics(lambda: cast("JobStore", _OneJob()), list)
     service.count("listBackfills", 200)
     found = list(text_string_to_metric_families(service.render()))
@@ -79,7 +76,6 @@ def _figures(families: Iterable[Metric]) -> str:
 
 
 def render_alerts() -> str:
-    """Return the page of alerts."""
     groups = yaml.safe_load((ROOT / "deploy" / "monitoring" / "alerts.yaml").read_text())["groups"]
     overview = [
         [f"[`{rule['alert']}`](#{rule['alert'].lower()})", rule["labels"]["severity"], rule.get("for", "at once")]

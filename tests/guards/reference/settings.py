@@ -42,7 +42,6 @@ class Setting:
 
 
 def render_settings() -> str:
-    """Return the page."""
     sections = list(_sections((ROOT / ".env.example").read_text()))
     groups = table(["group", "settings"], [[link(title), str(len(found))] for title, _, found in sections])
     parts = [

@@ -92,7 +92,6 @@ class Yard:
         self.seconds += duration.total_seconds()
 
     def runs(self, name: str = "hourly") -> list[tuple[str, str]]:
-        """The runs, oldest first."""
         return [(f"{run.slot:%d %H:%M}", run.state.value) for run in self.store.list_runs(name, limit=100)[::-1]]
 
 

@@ -93,5 +93,4 @@ def publish(folder_of, rows):
 
 @pytest.fixture
 def archive(deployment, rows):
-    """An archive of 30 orders and 5 members."""
     return write_commits(deployment.warehouse.open_archive(), {"orders": rows(30), "members": rows(5)})
