@@ -167,10 +167,7 @@ def jobs(api, keys):
             "they fail, because nothing launches them",
             every_seconds=0.05,
         )
-    return {
-        "backfill_id": {"ended": ended, "living": [paused]},
-        "job_id": {"ended": every, "living": [paused]},
-    }
+    return {"backfill_id": {"ended": ended, "living": [paused]}, "job_id": {"ended": every, "living": [paused]}}
 
 
 def write_registry(home):

@@ -79,11 +79,7 @@ def test_a_drain_answers_with_what_it_waits_for_and_is_carried_out_when_somebody
 
 def test_every_action_that_the_deployment_names_waits(api, keys):
     snapshot = complete(api.store).id
-    bodies = {
-        "cancel": None,
-        "rollback": {"snapshot": snapshot},
-        "update": {"options": {"slots": 3}},
-    }
+    bodies = {"cancel": None, "rollback": {"snapshot": snapshot}, "update": {"options": {"slots": 3}}}
     with api.client(keys["ann"]) as ann, api.client(keys["bob"]) as bob:
         made = {}
         for verb, body in bodies.items():

@@ -99,8 +99,7 @@ def test_an_operation_refuses_every_other_scope_and_takes_each_of_its_own(api):
 
 
 @pytest.mark.parametrize(
-    ("path", "plans", "makes"),
-    [("/backfills", PLAN, RUN), ("/streams/x:update", STREAMS_READ, STREAMS_OPERATE)],
+    ("path", "plans", "makes"), [("/backfills", PLAN, RUN), ("/streams/x:update", STREAMS_READ, STREAMS_OPERATE)]
 )
 def test_who_may_only_plan_makes_nothing_and_who_may_only_make_plans_nothing(api, path, plans, makes):
     body = QUERY if makes == RUN else {}

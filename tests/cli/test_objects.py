@@ -30,12 +30,7 @@ def calls(monkeypatch):
     jobs = [
         {"id": SECOND, "kind": "merge", "created_by": "bob", "created_at": "2026-01-02T00:00:00Z"},
         {"id": FIRST, "kind": "merge", "created_by": "ann", "created_at": "2026-01-01T18:00:00Z"},
-        {
-            "id": NEWEST_BACKFILL,
-            "kind": "backfill",
-            "created_by": "ann",
-            "created_at": "2026-01-01T12:00:00Z",
-        },
+        {"id": NEWEST_BACKFILL, "kind": "backfill", "created_by": "ann", "created_at": "2026-01-01T12:00:00Z"},
     ]
 
     def list_jobs(_, *, page_size, **wanted):

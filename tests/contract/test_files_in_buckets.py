@@ -236,10 +236,7 @@ def test_a_bucket_that_knows_no_conditions_is_found_and_one_that_does_is_left_as
     files.check()
     assert files.list() == []
     # The second write of each pair is one that must be refused.
-    bucket.proxy.faults += [
-        Fault("PUT", "probe", "pass", count=number - 1),
-        Fault("PUT", "probe", "501", count=9),
-    ]
+    bucket.proxy.faults += [Fault("PUT", "probe", "pass", count=number - 1), Fault("PUT", "probe", "501", count=9)]
     with pytest.raises(FolderUnavailableError, match=r"conditional writes \(If-.*Two processes could overwrite"):
         files.check()
     bucket.proxy.faults.clear()

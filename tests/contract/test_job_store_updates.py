@@ -15,14 +15,7 @@ from model.fault import FaultRecord
 from model.job import JobState
 from model.stream_options import StreamKind
 from model.stream_record import StreamState, Wanted
-from model.stream_update import (
-    UNWANTED,
-    UpdateFault,
-    UpdateReplay,
-    UpdateRequest,
-    UpdateState,
-    UpdateStrategy,
-)
+from model.stream_update import UNWANTED, UpdateFault, UpdateReplay, UpdateRequest, UpdateState, UpdateStrategy
 from tests.contract.test_job_store_snapshots import complete
 from tests.waiting import wait_until
 from tests.worlds.restores import end_restore

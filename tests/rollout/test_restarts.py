@@ -9,14 +9,7 @@ from model import failpoint
 from model.errors import StreamStateError
 from model.stream_options import StreamKind
 from model.stream_record import StreamState, Wanted
-from model.stream_update import (
-    UNWANTED,
-    UpdateFault,
-    UpdateRequest,
-    UpdateState,
-    UpdateStrategy,
-    WhenInconclusive,
-)
+from model.stream_update import UNWANTED, UpdateFault, UpdateRequest, UpdateState, UpdateStrategy, WhenInconclusive
 from tests.rollout.update_yard import kill_at, look_until_killed, yard
 
 __all__ = ["yard"]
@@ -209,8 +202,7 @@ def test_a_process_that_does_not_drain_is_killed(yard):
 
 
 @pytest.mark.parametrize(
-    "state",
-    [UpdateState.MEASURING, UpdateState.STOPPING, UpdateState.RESTARTING, UpdateState.WATCHING],
+    "state", [UpdateState.MEASURING, UpdateState.STOPPING, UpdateState.RESTARTING, UpdateState.WATCHING]
 )
 def test_a_restart_that_is_taken_back_starts_the_old_release_again(yard, monkeypatch, state):
     if state is UpdateState.MEASURING:

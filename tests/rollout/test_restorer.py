@@ -15,13 +15,7 @@ from model.message import backup_subscription_id
 from model.schema import RowSchema
 from model.stream_options import StreamKind
 from model.stream_record import Wanted
-from model.stream_snapshot import (
-    RestoreState,
-    RestoreStep,
-    SnapshotReason,
-    SnapshotRecord,
-    SnapshotState,
-)
+from model.stream_snapshot import RestoreState, RestoreStep, SnapshotReason, SnapshotRecord, SnapshotState
 from pipeline.plan import PlanFacts
 from pipeline.schema import row_columns
 from rollout.restorer import StreamSite, list_kept

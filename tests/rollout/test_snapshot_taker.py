@@ -10,12 +10,7 @@ from connectors.pubsub.client import PubSub
 from jobs.disk_files import DiskFiles
 from jobs.store import DELETION, SNAPSHOT, JobStore
 from jobs.store.tables import STREAM_SNAPSHOTS
-from model.errors import (
-    JobChangedError,
-    PubSubUnavailableError,
-    SnapshotRefusedError,
-    StoreUnavailableError,
-)
+from model.errors import JobChangedError, PubSubUnavailableError, SnapshotRefusedError, StoreUnavailableError
 from model.message import backup_subscription_id
 from model.stream_snapshot import SnapshotPlace, SnapshotReason, SnapshotRecord, SnapshotState
 from model.stream_update import UpdateRequest, UpdateState
@@ -99,11 +94,7 @@ def refuse_pause():
 
 @pytest.mark.parametrize(
     ("damage", "code"),
-    [
-        (break_second, "pubsub_unavailable"),
-        (break_copy, "storage_full"),
-        (refuse_pause, "snapshot_refused"),
-    ],
+    [(break_second, "pubsub_unavailable"), (break_copy, "storage_full"), (refuse_pause, "snapshot_refused")],
 )
 def test_a_snapshot_that_fails_halfway_leaves_nothing_behind(bench, damage, code):
     with damage():

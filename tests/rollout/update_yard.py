@@ -145,9 +145,7 @@ class Yard:
 
     def make_agent(self) -> Agent:
         work = UpdateWork(
-            self.store,
-            open_checker=lambda: cast("UpdateChecker", self.checker),
-            read_lag=lambda *_: self.lag,
+            self.store, open_checker=lambda: cast("UpdateChecker", self.checker), read_lag=lambda *_: self.lag
         )
         agent = Agent(
             self.store,

@@ -24,13 +24,7 @@ from model.fault import FaultRecord
 from model.job import JobState
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord, StreamState, Wanted
-from model.stream_snapshot import (
-    RestoreRecord,
-    SnapshotPlace,
-    SnapshotReason,
-    SnapshotRecord,
-    SnapshotState,
-)
+from model.stream_snapshot import RestoreRecord, SnapshotPlace, SnapshotReason, SnapshotRecord, SnapshotState
 from model.stream_update import UNWANTED, StreamUpdate, UpdateFault, UpdateRequest, UpdateState
 from model.typed import field_readers, reader, to_plain
 from rollout.fence import StreamFence

@@ -151,11 +151,7 @@ class StreamTables:
         return [True] * len(parts)
 
     def commit(
-        self,
-        parts: Mapping[str, Sequence[Part]],
-        number: int,
-        ids: pa.Table,
-        commit_id: int | None = None,
+        self, parts: Mapping[str, Sequence[Part]], number: int, ids: pa.Table, commit_id: int | None = None
     ) -> tuple[frozenset[str], RefeedError | None]:
         done: set[str] = set()
         failure: RefeedError | None = None
@@ -226,11 +222,7 @@ class StreamTables:
             yield pa.RecordBatch.from_pylist(rows[start : start + 50])
 
     def read_since(
-        self,
-        name: str,
-        columns: Sequence[str],
-        publish_column: str,
-        span: IdSpan,
+        self, name: str, columns: Sequence[str], publish_column: str, span: IdSpan
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows as a staging table has them."""
         self._warehouse.reach(f"read {name}")

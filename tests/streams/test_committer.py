@@ -103,11 +103,7 @@ class Stream:
     def start(self):
         self.journal = Journal(self.folder / "journal", keep_seconds=self.keep_seconds, schema=TABLE_IDS_SCHEMA)
         work = SimpleNamespace(
-            name="test",
-            counted=(),
-            status=dict,
-            count=lambda *_: None,
-            learn=lambda *_: self.room,
+            name="test", counted=(), status=dict, count=lambda *_: None, learn=lambda *_: self.room
         )
         self.committer = StreamCommitter(
             work=work,

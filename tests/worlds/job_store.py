@@ -9,15 +9,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from jobs.store import JobFilter, JobStore, open_store
-from jobs.store.tables import (
-    AUDIT,
-    EVENTS,
-    JOBS,
-    KEYS,
-    MANAGED_STREAMS,
-    REPORTS,
-    SHORT_LIVED,
-)
+from jobs.store.tables import AUDIT, EVENTS, JOBS, KEYS, MANAGED_STREAMS, REPORTS, SHORT_LIVED
 from model.errors import JobStateError, RefeedError
 from model.event import HistoryEvent
 from tests.worlds.job_store_model import JobStoreModel

@@ -15,11 +15,7 @@ from connectors.lake.objects import check_conditions, open_objects
 from connectors.lake.row_tables import LakeRowTables
 from connectors.object_store.bucket import Bucket
 from model.archive import Attempt
-from model.errors import (
-    WarehouseError,
-    WarehousePermissionError,
-    WarehouseUnavailableError,
-)
+from model.errors import WarehouseError, WarehousePermissionError, WarehouseUnavailableError
 from model.schema import Field, RowSchema
 from tests.connectors.lake.bucket_archive import ids
 from tests.worlds.bucket import SCHEMES, Fault, bucket_lake_of

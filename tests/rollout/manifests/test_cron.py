@@ -102,10 +102,7 @@ def test_over_years_of_a_zone_every_local_day_is_due_once_and_in_order(zone: str
 
 
 def test_nothing_is_due_before_start_or_from_end_on() -> None:
-    bounds = {
-        "start": datetime(2026, 3, 3, 0, 15, tzinfo=UTC),
-        "end": datetime(2026, 3, 5, 0, 15, tzinfo=UTC),
-    }
+    bounds = {"start": datetime(2026, 3, 3, 0, 15, tzinfo=UTC), "end": datetime(2026, 3, 5, 0, 15, tzinfo=UTC)}
     assert due("15 0 * * *", "2026-01-01T00:00:00Z", 9, **bounds) == ["2026-03-03T00:15", "2026-03-04T00:15"]
 
 

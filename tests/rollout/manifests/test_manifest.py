@@ -101,11 +101,7 @@ overlap: sometimes
         (17, 1, "/overlap"),
     ]
     sentences = " ".join(message for *_, message in found)
-    for part in (
-        "There is no field colour.",
-        "minute: '61' is not from 0 to 59",
-        "a plan expires",
-    ):
+    for part in ("There is no field colour.", "minute: '61' is not from 0 to 59", "a plan expires"):
         assert part in sentences
 
 
@@ -276,8 +272,7 @@ def test_a_start_that_no_clock_shows_is_refused(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    ['time_zone: "a\\0b"', '"a\\0b": 1', 'description: "\\uD800"', '"\\uDC00": 1', 'x: {"\\uD800": 1}'],
+    "line", ['time_zone: "a\\0b"', '"a\\0b": 1', 'description: "\\uD800"', '"\\uDC00": 1', 'x: {"\\uD800": 1}']
 )
 def test_a_character_that_no_store_keeps_is_refused_and_not_repeated(line: str) -> None:
     with pytest.raises(ManifestInvalidError) as raised:

@@ -337,11 +337,7 @@ def test_a_start_that_is_refused_has_failed_and_one_with_nothing_to_do_is_left_o
 
 
 @pytest.mark.parametrize(
-    ("now", "expected"),
-    [
-        ("2026-03-29T00:20:00Z", ["29 01:00"]),
-        ("2026-10-25T00:20:00Z", ["25 00:30"]),
-    ],
+    ("now", "expected"), [("2026-03-29T00:20:00Z", ["29 01:00"]), ("2026-10-25T00:20:00Z", ["25 00:30"])]
 )
 def test_through_a_change_of_the_clocks_the_night_has_one_run(tmp_path, now, expected):
     yard = Yard(tmp_path / "jobs.db", now)
