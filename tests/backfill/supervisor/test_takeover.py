@@ -52,16 +52,6 @@ def test_a_job_of_a_process_that_is_gone_is_taken_over_at_once(store, create, re
     assert reach(job_id, JobState.RUNNING).lease_owner != str(gone)
 
 
-def test_a_job_of_a_process_elsewhere_is_left_to_it(store, supervisor, create, launcher):
-    elsewhere = LeaseOwner("far-away", replace(LeaseOwner.current().process, boot_id="another"))
-    job_id = create()
-    assert store.claim(BACKFILL.name, str(elsewhere), limit=1, lease_seconds=600)
-    for _ in range(3):
-        supervisor.tick()
-    assert store.get(job_id).state is JobState.PENDING
-    assert launcher.launched == []
-
-
 def test_a_launch_that_was_overtaken_leaves_no_driver_behind(store, supervisor, create, launcher, monkeypatch):
     """While this one was stopped in the middle of a launch, another one took the job and launched it."""
     job_id = create()
