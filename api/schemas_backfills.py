@@ -53,6 +53,7 @@ _EXAMPLE_BACKFILL: Final[dict[str, Any]] = {
         "missing": None,
         "waiting": None,
         "advice": None,
+        "dead_letters": None,
     },
     "revert": None,
     "error": None,
@@ -156,6 +157,9 @@ class BackfillVerification(BaseModel):
     )
     advice: str | None = Field(
         None, description="Why rows wait or can't be verified, and what to do. Null if there is nothing to do."
+    )
+    dead_letters: int | None = Field(
+        default=None, description="How many of the missing rows are dead letters of the pipeline."
     )
 
 

@@ -53,8 +53,11 @@ def assemble_backfills(
     pipeline's sources reads and writes.
     """
     folders = BACKFILL.open_folders(settings.home, settings.jobs_folder)
-    verifier = Verifier(lambda job_id: BackfillFolder.of(folders.of(job_id)), staging_of, waiting_of)
     planner = Planner(settings, store, pubsub, queries)
+    letters = LetterCounter(settings.dead_letter_table, planner.answer, planner.find_staging, places)
+    verifier = Verifier(
+        lambda job_id: BackfillFolder.of(folders.of(job_id)), staging_of, waiting_of, letters.find_reasons
+    )
     return BackfillService(
         settings,
         store=store,
@@ -70,5 +73,5 @@ def assemble_backfills(
         ),
         planner=planner,
         verifier=verifier,
-        letters=LetterCounter(settings.dead_letter_table, planner.answer, planner.find_staging, places),
+        letters=letters,
     )

@@ -14,7 +14,9 @@ from model.stream_update import UpdateState
 FAILURE_DAYS: Final = 7
 _MOST: Final = 1000
 
-InboxKind = Literal["approval", "canary", "paused", "failure", "incomplete", "ended", "dead_letters", "gap"]
+InboxKind = Literal[
+    "approval", "canary", "paused", "failure", "incomplete", "ended", "dead_letters", "gap", "type_change"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +44,17 @@ def list_ended(store: JobStore, kind: str, states: tuple[JobState, ...], *, now:
     return store.list_jobs(recent, limit=_MOST)
 
 
-def failure_item(job: Job, topic: str | None = None) -> InboxItem:
-    """Return what the inbox says of a job that failed."""
+def _failure_item(job: Job) -> InboxItem:
     what: tuple[InboxKind, str, str, JobState] = ("failure", job.kind, job.id, job.state)
     code = None if job.error is None else job.error.code
-    return InboxItem(*what, topic, job.created_by, job.finished_at, error_message(job), code)
+    return InboxItem(*what, job.request.get("topic"), job.created_by, job.finished_at, error_message(job), code)
 
 
 def list_failures(ended: Sequence[Job], makes_up_for: Callable[[Job, Job], bool]) -> list[InboxItem]:
     """Return the items of the jobs that failed, but for those that a later one which succeeded makes up for."""
     done = [job for job in ended if job.state is JobState.SUCCEEDED]
     return [
-        failure_item(job)
+        _failure_item(job)
         for job in ended
         if job.state is JobState.FAILED
         and not any(later.created_at >= job.created_at and makes_up_for(later, job) for later in done)

@@ -1,6 +1,5 @@
 """What can be seen of backfills: states, lists, histories, logs, slices and what is missing."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
@@ -160,16 +159,7 @@ class BackfillReader(JobService[Backfill]):
             WarehouseError, QueryError: a table can't be read.
         """
         job = self._read(backfill_id, principal)
-        found = self._verifier.missing_messages(job, limit=limit, after=after)
-        named = {(each.topic, each.message_id) for each in found if each.topic and each.message_id}
-        reasons: Mapping[tuple[str, str], tuple[str | None, str | None]] = (
-            self._letters.find_reasons(named, job.created_at) if named else {}
-        )
-        shown = []
-        for each in found:
-            code, reason = reasons.get((each.topic or "", each.message_id or ""), (None, None))
-            shown.append(each.model_copy(update={"code": code, "reason": reason}))
-        return shown
+        return self._verifier.missing_messages(job, limit=limit, after=after)
 
     def explain_missing(self, backfill_id: str, *, principal: Principal) -> str | None:
         """Return why missing messages may still arrive, and what to do; None if none is on its way."""

@@ -1,10 +1,11 @@
 """Proves a backfill: what was selected, published, landed in its target's staging table and was merged."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from pydantic import BaseModel, Field
@@ -13,9 +14,14 @@ from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, Progress
 from backfill.run.selection import Selection, read_selection, read_slice
 from jobs.store import Job
-from model.errors import AlreadyMergedError, RegistryError, StagingUnknownError
+from model.errors import AlreadyMergedError, RefeedError, RegistryError, StagingUnknownError
 from model.job import JobState
 from warehouse.staging import Staging
+
+# A topic and a message's id, and the code and the reason of a dead letter.
+Message = tuple[str, str]
+Reason = tuple[str, str]
+_MOST_LETTERS: Final = 1000
 
 
 class VerificationState(StrEnum):
@@ -31,9 +37,10 @@ class VerificationState(StrEnum):
 class Verification:
     """The verdict on a backfill, in rows of its selection; None is what can't be known.
 
-    ``missing`` are rows that have not landed, those of dead letters among them. A row that was never sent, because
-    the job ended before, is not missing. Of the rows that have not landed, ``waiting`` may not be delivered yet.
-    ``advice`` says what a person does about a verdict that is open.
+    ``missing`` are rows that have not landed, and ``dead_letters`` those of them that the pipeline could not read;
+    they are counted while at most a thousand are missing. A row that was never sent, because the job ended before,
+    is not missing. Of the rows that have not landed, ``waiting`` may not be delivered yet. ``advice`` says what a
+    person does about a verdict that is open.
     """
 
     state: VerificationState
@@ -44,6 +51,7 @@ class Verification:
     missing: int | None = None
     waiting: int | None = None
     advice: str | None = None
+    dead_letters: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +80,14 @@ class MissingMessageOut(BaseModel):
     reason: str | None = Field(description="The reason of this dead letter.")
 
 
+def _no_reasons(_messages: Collection[Message], _start: datetime) -> Mapping[Message, Reason]:
+    return {}
+
+
 class Verifier:
     """Counts what became of a backfill's messages; ``staging_of`` returns the staging table of a topic, or None.
+
+    ``find_reasons`` returns the code and the reason of messages that the pipeline made dead letters since a time.
 
     Raises:
         CheckpointCorruptError: any call, when the selection can't be read.
@@ -86,10 +100,12 @@ class Verifier:
         folder_of: Callable[[str], BackfillFolder],
         staging_of: Callable[[str], Staging | None],
         waiting_of: WaitingOf = lambda _topic, _until: None,
+        find_reasons: Callable[[Collection[Message], datetime], Mapping[Message, Reason]] = _no_reasons,
     ) -> None:
         self._folder_of = folder_of
         self._staging_of = staging_of
         self._waiting_of = waiting_of
+        self._find_reasons = find_reasons
 
     def verify(self, job: Job) -> dict[str, Any]:
         """Return the verdict on ``job`` as the API shows it.
@@ -129,7 +145,9 @@ class Verifier:
         # Without the files, which rows were sent is unknown.
         accounted = rows if selection is None else rows | ~_sent(job, folder, selection)
         gone = int(np.count_nonzero(~accounted))
-        waiting = 0 if waits is None else gone if waits.messages is None else min(gone, waits.messages)
+        letters = None if selection is None else self._count_letters(job, gone)
+        on_way = gone - (letters or 0)
+        waiting = 0 if waits is None else on_way if waits.messages is None else min(on_way, waits.messages)
         state = VerificationState.INCOMPLETE
         if landed == selected and not is_short:
             state = VerificationState.COMPLETE
@@ -144,7 +162,17 @@ class Verifier:
             missing=gone - waiting,
             waiting=waiting,
             advice=waits.advice if waits is not None and waiting else None,
+            dead_letters=letters,
         )
+
+    def _count_letters(self, job: Job, missing: int) -> int | None:
+        if missing > _MOST_LETTERS:
+            return None
+        # Without the table of dead letters the rest of the verdict is as good.
+        with suppress(RefeedError):
+            found = self.missing_messages(job, limit=missing) if missing else ()
+            return sum(each.code is not None for each in found)
+        return None
 
     def find_waiting(self, job: Job) -> Waiting | None:
         """Return what waits of the messages that the target had got when the job ended; others' are among them."""
@@ -153,12 +181,22 @@ class Verifier:
     def missing_messages(self, job: Job, *, limit: int, after: int = -1) -> list[MissingMessageOut]:
         """Return up to ``limit`` selected messages that are not in the staging table, after row ``after``.
 
+        Those that became dead letters of the pipeline have the reason.
+
         Raises:
             StagingUnknownError: nobody knows what landed.
+            QueryError: the table of dead letters can't be read.
         """
         selection, rows = self._find_missing(job)
+        if selection is None:
+            return []
         wanted = rows[np.searchsorted(rows, after, side="right") :][:limit]
-        return [] if selection is None else list(_read_messages(self._folder_of(job.id), selection, wanted))
+        found = list(_read_messages(self._folder_of(job.id), selection, wanted))
+        named = {(each.topic, each.message_id) for each in found if each.topic and each.message_id}
+        reasons = self._find_reasons(named, job.created_at) if named else {}
+        for each in found:
+            each.code, each.reason = reasons.get((each.topic or "", each.message_id or ""), (None, None))
+        return found
 
     def missing_rows(self, job: Job) -> list[int]:
         """Return the number of every row that was sent and has not landed, ascending.

@@ -48,10 +48,12 @@ class Yard:
         path.write_text(json.dumps({**written, "at": written["at"] - seconds_ago}))
 
     def backfill(self, state: JobState, progress: Progress, *, error: FaultRecord | None = None) -> str:
+        # One of the same messages that succeeded would make up for the one that failed.
+        day = "2026-01-02" if state is JobState.SUCCEEDED else "2026-01-01"
         request = BackfillRequest(
             query=QUERY,
             topic="orders",
-            parameters={"day": {"type": "DATE", "value": "2026-01-01"}},
+            parameters={"day": {"type": "DATE", "value": day}},
             description=f"repair of the shop's hole {EVIL}",
             labels={"ticket": "OPS-17"},
         )

@@ -5,7 +5,7 @@ import pytest
 from backfill.steer import inbox_items
 from backfill.steer.kind import BACKFILL
 from cli.backfill_view import next_command
-from cli.status import _DOES, _command_of
+from cli.remedies import DOES, command_of
 from jobs import inbox_items as jobs_inbox
 from model.fault import FaultRecord
 from model.job import JobState, new_job_id
@@ -33,7 +33,33 @@ def test_what_did_not_land_whole_waits_and_what_landed_does_not(store, tmp_path)
     store.set_verification(reverted, verification, actor="service", epoch=0, again_seconds=None)
     (item,) = items(store, tmp_path)
     assert (item.kind, item.message) == ("incomplete", "3 messages are not in the staging table")
-    assert _DOES[item.kind, item.resource].format(id=item.id).startswith("refeed missing bf_")
+    assert DOES[item.kind, item.resource].format(id=item.id).startswith("refeed missing bf_")
+
+
+def test_messages_that_are_dead_letters_again_are_counted_as_such_and_wait_no_more(store, tmp_path):
+    job_id = ended(store, JobState.SUCCEEDED)
+    verdict = {"state": "incomplete", "missing": 3, "dead_letters": 2}
+    store.set_verification(job_id, verdict, actor="service", epoch=0, again_seconds=None)
+    assert [item.id for item in items(store, tmp_path)] == [job_id], "one of them is nowhere"
+    verdict["dead_letters"] = 3
+    store.set_verification(job_id, verdict, actor="service", epoch=0, again_seconds=None)
+    assert items(store, tmp_path) == []
+
+
+def test_a_failure_is_made_up_for_by_a_later_backfill_of_the_same_messages(store, tmp_path):
+    def insert(state, **request):
+        request = {"topic": "orders", "query": "SELECT 1", "parameters": {"day": "1"}, **request}
+        job_id = store.insert(new_job_id("bf"), "backfill", request, actor="ann", state=JobState.PAUSED).id
+        store.move(job_id, state, actor="ann")
+        return job_id
+
+    failed = insert(JobState.FAILED)
+    insert(JobState.SUCCEEDED, parameters={"day": "2"})
+    insert(JobState.SUCCEEDED, topic="members")
+    insert(JobState.SUCCEEDED, target_subscription="one")
+    assert [(item.id, item.topic) for item in items(store, tmp_path)] == [(failed, "orders")]
+    insert(JobState.SUCCEEDED)
+    assert items(store, tmp_path) == []
 
 
 def test_a_failure_waits_for_seven_days(store, tmp_path, monkeypatch):
@@ -58,7 +84,7 @@ def test_a_failure_names_the_command_that_its_own_page_names(store, tmp_path, co
     error = None if code is None else FaultRecord(code, "It failed.")
     store.move(job_id, JobState.FAILED, actor="ann", error=error)
     (item,) = items(store, tmp_path)
-    named = _command_of({"kind": item.kind, "resource": item.resource, "id": item.id, "code": item.code})
+    named = command_of({"kind": item.kind, "resource": item.resource, "id": item.id, "code": item.code})
     assert named == command.format(id=job_id)
     shown = next_command({"id": job_id, "state": "FAILED", "error": error and {"code": error.code}})
     assert shown in {named, None}
@@ -67,4 +93,4 @@ def test_a_failure_names_the_command_that_its_own_page_names(store, tmp_path, co
 @pytest.mark.parametrize("kind", ["canary", "paused"])
 def test_what_is_paused_names_a_resume(kind):
     item = {"kind": kind, "resource": "backfill", "id": "bf_1", "state": "PAUSED", "code": None}
-    assert _command_of(item) == "refeed resume bf_1"
+    assert command_of(item) == "refeed resume bf_1"

@@ -11,7 +11,7 @@ from backfill.run.progress import CheckpointFolder, Progress, SliceCheckpoint
 from backfill.run.selection import read_selection, write_selection
 from backfill.steer.verification import Verifier, Waiting
 from jobs.store import Job
-from model.errors import RegistryError, StagingUnknownError
+from model.errors import RegistryError, StagingUnknownError, WarehouseError
 from model.job import JobState
 from tests.backfill.conftest import MemoryStaging
 
@@ -85,6 +85,7 @@ def test_without_a_staging_table_the_rest_is_unknown_when_all_is_published(folde
         "advice": "Refeed knows no staging table for the topic replay, because no source reads the topic. To "
         "check this replay, look at the backlogs of the topic's subscriptions. To have later replays verified, "
         "add a source for the topic.",
+        "dead_letters": None,
     }
 
 
@@ -142,6 +143,7 @@ def test_it_is_complete_when_every_row_has_landed_however_often_and_in_whatever_
         "missing": 0,
         "waiting": 0,
         "advice": None,
+        "dead_letters": 0,
     }
 
 
@@ -163,6 +165,35 @@ def test_missing_messages_are_told_by_row_page_by_page(folder):
     assert first[1].topic == "orders"
     assert checked.missing_rows(job()) == gone
     assert checked.missing_messages(job(), limit=3, after=59_999) == []
+
+
+def test_missing_messages_that_are_dead_letters_are_counted(folder):
+    publish_all(folder)
+    asked, staging = [], staged(np.arange(3, 60_000))
+
+    def find_reasons(messages, start):
+        asked.append(start)
+        return {message: ("not_json", "It is no JSON.") for message in messages if message[1] != "m1"}
+
+    of_topic = Verifier(lambda _id: folder, lambda _topic: staging, find_reasons=find_reasons)
+    found = of_topic.verify(made := job())
+    assert (found["state"], found["missing"], found["dead_letters"]) == ("incomplete", 3, 2)
+    assert asked == [made.created_at]
+    waiting = Waiting(2, "Wait.")
+    late = Verifier(lambda _id: folder, lambda _topic: staging, lambda *_: waiting, find_reasons).verify(made)
+    assert (late["waiting"], late["missing"], late["dead_letters"]) == (1, 2, 2), "they do not wait"
+    staging.rows = {JOB_ID: np.arange(2_000, 60_000)}
+    assert of_topic.verify(made)["dead_letters"] is None, "so many are not looked for"
+
+
+def test_a_verdict_does_not_need_the_table_of_dead_letters(folder):
+    def fail(_messages, _start):
+        raise WarehouseError("The warehouse is away.")
+
+    publish_all(folder)
+    staging = staged(np.arange(3, 60_000))
+    found = Verifier(lambda _id: folder, lambda _topic: staging, find_reasons=fail).verify(job())
+    assert (found["state"], found["missing"], found["dead_letters"]) == ("incomplete", 3, None)
 
 
 def test_a_row_that_was_never_sent_because_somebody_cancelled_is_not_missing(folder):

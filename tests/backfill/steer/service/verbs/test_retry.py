@@ -104,18 +104,17 @@ def test_what_may_still_be_delivered_is_not_sent_again(open_service, ended, publ
 def test_what_is_missing_has_the_reason_of_the_dead_letter_that_it_became(
     open_service, ended, publish, staging, monkeypatch
 ):
-    service = open_service(staging_of=lambda _topic: staging)
-    job_id = ended(JobState.SUCCEEDED, service)
-    publish(job_id, 3, 3)
-    staging.rows = {job_id: [0]}
-    created_at = service.get(job_id, principal=ANN).created_at
-
     def find_reasons(self, messages, start):
         assert start == created_at
         assert {message_id for _, message_id in messages} == {"m1", "m2"}
         return {message: ("not_json", "It is no JSON.") for message in messages if message[1] == "m1"}
 
     monkeypatch.setattr(LetterCounter, "find_reasons", find_reasons)
+    service = open_service(staging_of=lambda _topic: staging)
+    job_id = ended(JobState.SUCCEEDED, service)
+    publish(job_id, 3, 3)
+    staging.rows = {job_id: [0]}
+    created_at = service.get(job_id, principal=ANN).created_at
     missing = service.list_missing(job_id, principal=ANN)
     assert [(each.row, each.code, each.reason) for each in missing] == [
         (1, "not_json", "It is no JSON."),
