@@ -1,6 +1,6 @@
 """Answers questions about topics, archived messages and streams: one service for the API."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +15,7 @@ from inventory.history import Over, history_start, render_history
 from inventory.messages import MessageBrowser, MessageData, MessagePage, MessageRequest
 from inventory.retention import retentions_of
 from inventory.status import (
+    GROWS_WITHIN,
     StatusProblem,
     StreamCondition,
     count_attached,
@@ -29,7 +30,7 @@ from inventory.streams import ENDED, InstanceTotal, StreamInfo
 from inventory.volumes import Volumes, VolumeStep, read_volumes
 from inventory.waiting import find_waiting
 from jobs.inbox_items import InboxItem
-from jobs.store.figures import FigurePoint, stream_subject
+from jobs.store.figures import KEEP_HOURS, FigurePoint, stream_subject
 from model.errors import RefeedError, RequestInvalidError, StreamNotFoundError, TopicUnknownError
 from model.message import parse_resource_id
 from model.naming import did_you_mean
@@ -216,14 +217,19 @@ class Inventory:
 
     def _list_growing(self) -> list[InboxItem]:
         streams = [stream for stream in self._catalog.list_streams(None) if not stream.is_over]
-        hour_ago = datetime.now(UTC) - timedelta(hours=1)
-        found = self._figures([stream_subject(stream.name) for stream in streams], hour_ago)
         totals = self.read_instance_totals()
-        items = (
-            growing_item(each, found.get(stream_subject(each.name), ()), totals.get(each.name, ()), hour_ago)
-            for each in streams
-        )
-        return [item for item in items if item is not None]
+
+        def judge(streams: Sequence[StreamInfo], since: datetime) -> Iterator[tuple[StreamInfo, InboxItem]]:
+            found = self._figures([stream_subject(stream.name) for stream in streams], since)
+            for each in streams:
+                points = found.get(stream_subject(each.name), ())
+                if (item := growing_item(each, points, totals.get(each.name, ()), since)) is not None:
+                    yield each, item
+
+        now = datetime.now(UTC)
+        growing = [stream for stream, _ in judge(streams, now - GROWS_WITHIN)]
+        # When it began, which may be long ago, is looked for where somebody has to know it.
+        return [item for _, item in judge(growing, now - KEEP_HOURS)]
 
     def _list_ended(self) -> list[InboxItem]:
         ended = {record.name: record for record in self._records() if not record.is_living}

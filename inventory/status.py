@@ -21,6 +21,8 @@ from model.stream_snapshot import SnapshotRecord, SnapshotState
 
 # A stream that keeps up is seconds behind; a restart or a short outage costs it a minute or two.
 LATE_SECONDS: Final = 300.0
+# A stream whose last dead letter is older makes none any more.
+GROWS_WITHIN: Final = timedelta(hours=1)
 # A night is too short to notice that messages will be deleted.
 _EXPIRES_WITHIN: Final = timedelta(days=1)
 
@@ -130,9 +132,10 @@ def growing_item(
 ) -> InboxItem | None:
     """Return the inbox's item of a stream that made dead letters since the first of ``points``, None without any.
 
-    ``points`` are those since ``since``. Each of the ``instances`` counts for itself, from 0 if it started since
-    then, so that neither a hand-over nor a new instance that has no report yet changes the number. A total that
-    falls is of a process that was started again by hand, and counts from 0.
+    It begins with the first dead letter that had none in the hour before it. ``points`` are those since ``since``.
+    Each of the ``instances`` counts for itself, from 0 if it started since then, so that neither a hand-over nor a
+    new instance that has no report yet changes the number. A total that falls is of a process that was started
+    again by hand, and counts from 0.
     """
     totals: dict[Any, list[tuple[datetime, float]]] = {}
     for point in points:
@@ -149,22 +152,28 @@ def growing_item(
         if each.started_at is not None and each.started_at >= since:
             insort(known, (each.started_at, 0.0))
         known.append((each.reported_at, each.dead_letters))
-    grown = sum(_growth([total for _, total in known]) for known in totals.values())
-    if not grown:
+    run: list[tuple[datetime, int]] = []
+    for start, added in sorted(growth for known in totals.values() for growth in _list_growth(known)):
+        if run and start - run[-1][0] > GROWS_WITHIN:
+            run.clear()
+        run.append((start, added))
+    if not run:
         return None
-    counted_from = min(known[0][0] for known in totals.values())
-    since_when = render_moment(counted_from)
+    began, many = run[0][0], counted(sum(added for _, added in run), "message")
     message = (
-        f"{counted(grown, 'message')} became dead letters since {since_when} (a replayed message counts again). "
+        f"{many} became dead letters since {render_moment(began)} (a replayed message counts again). "
         "'refeed dead-letters' shows the reasons."
     )
     state = StreamState(stream.state)
     launched_by = stream.launched_by
-    return InboxItem("dead_letters", "stream", stream.name, state, None, launched_by, counted_from, message)
+    return InboxItem("dead_letters", "stream", stream.name, state, None, launched_by, began, message)
 
 
-def _growth(totals: Sequence[float]) -> int:
-    return int(sum(after - before if after >= before else after for before, after in pairwise(totals)))
+def _list_growth(totals: Iterable[tuple[datetime, float]]) -> Iterator[tuple[datetime, int]]:
+    """Yield after what moment how many messages were added."""
+    for (start, before), (_, after) in pairwise(totals):
+        if added := int(after - before if after >= before else after):
+            yield start, added
 
 
 def work_of(stream: StreamInfo) -> str:

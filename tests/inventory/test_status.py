@@ -187,4 +187,17 @@ def test_a_dead_letter_counts_once_whichever_instances_of_the_stream_report_it(p
 
 def test_dead_letters_of_both_sides_of_an_update_are_added():
     points = [*FIRST_POINTS, point(50, 2, "in_2"), point(49, 3, "in_2")]
-    assert growing(points, [FIRST, made("in_2", 52.5, 0, 4)]) == ("9 messages", ago(55))
+    assert growing(points, [FIRST, made("in_2", 52.5, 0, 4)]) == ("9 messages", ago(54))
+
+
+def test_dead_letters_began_with_the_minute_of_the_first_one_and_not_with_the_process():
+    points = [point(minutes, 0) for minutes in range(50, 20, -1)] + [point(20, 3), point(19, 3)]
+    assert growing(points, [made("in_1", 300, 0, 4)]) == ("4 messages", ago(21))
+
+
+def test_dead_letters_that_never_paused_for_an_hour_began_with_the_first_one():
+    """Two a day before, and then three that are 50 minutes from each other."""
+    totals = {1440: 0, 1439: 2, 110: 2, 109: 3, 60: 3, 59: 4, 10: 4, 9: 5}
+    points = [point(minutes, total) for minutes, total in totals.items()]
+    found = growing_item(stream("pipeline-a"), points, [], NOW - 48 * HOUR)
+    assert (found.message.partition(" became")[0], found.since) == ("3 messages", ago(110))
