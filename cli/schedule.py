@@ -9,7 +9,9 @@ from cli.completion import name_argument
 from cli.moments import render_minute
 from cli.objects import ObjectKind
 from cli.options import JsonOption, key_option
-from cli.terminal import list_table, print_found, render_table
+from cli.terminal import Columns, print_found, render_table, tabulate
+from client.runs import split_runs
+from model.naming import counted
 
 # A replica looks every second for runs to start.
 _START_SECONDS: Final = 10.0
@@ -37,8 +39,18 @@ def run_now(
 
 
 def _last(found: Mapping[str, Any]) -> str:
-    last = found["runs"][0] if found["runs"] else None
-    return "" if last is None else f"{last['state']} {_minute(last['slot_end'])}"
+    ran, skipped = split_runs(found["runs"])
+    last = "no run yet" if ran is None else f"{ran['state']} {_minute(ran['slot_end'])}"
+    return f"{last}, then {counted(len(skipped), 'slot')} skipped" if skipped else last
+
+
+def _table(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a table of schedules, and below it why the newest slots were skipped or failed."""
+    yield from tabulate(_COLUMNS, found["schedules"])
+    for each in found["schedules"]:
+        for run in each["runs"][:1]:
+            if run["why"] is not None:
+                yield f"{each['name']}: {run['state']} {_minute(run['slot_end'])}: {run['why']}"
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -47,6 +59,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"  paused: {found['paused']}"
     for slot in found["next_slots"]:
         yield f"  next: {_minute(slot)}"
+    yield f"  last: {_last(found)}"
     if found["runs"]:
         yield from _run_lines(*found["runs"])
 
@@ -68,20 +81,18 @@ def _minute(moment: str | None) -> str:
     return "" if moment is None else render_minute(moment)
 
 
+_COLUMNS: Final[Columns] = {
+    "schedule": "name",
+    "job": "job",
+    "cron": lambda it: f"{it['cron']} {it['time_zone']}",
+    "next slot": lambda it: "paused" if it["paused"] else _minute(next(iter(it["next_slots"]), None)),
+    "last slot": _last,
+}
 SCHEDULE: Final = ObjectKind(
     name="schedule",
     plural="schedules",
     fetch=lambda api, _: {"schedules": api.list_schedules()},
-    table=list_table(
-        "schedules",
-        {
-            "schedule": "name",
-            "job": "job",
-            "cron": lambda it: f"{it['cron']} {it['time_zone']}",
-            "next": lambda it: "paused" if it["paused"] else _minute(next(iter(it["next_slots"]), None)),
-            "last": _last,
-        },
-    ),
+    table=_table,
     read=lambda api, name: api.read_schedule(name),
     lines=_lines,
     next=lambda found: f"refeed {'resume schedule/' if found['paused'] else 'run-now '}{found['name']}",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
+from client.runs import split_runs
 from console.forms import Action, ActionPage, key_field, read_key
 from console.home import path_of
 from console.jobs import EVENTS
@@ -16,7 +17,8 @@ _BUTTONS: Final = {"run": "Run now", "pause": "Pause", "resume": "Resume"}
 
 def read_schedules(visit: Visit) -> dict[str, Any]:
     """Return what the list of schedules shows."""
-    return {"title": "Schedules", "found": visit.read("schedules", visit.api.list_schedules), "path_of": path_of}
+    found = visit.read("schedules", visit.api.list_schedules)
+    return {"title": "Schedules", "found": found, "path_of": path_of, "split_runs": split_runs}
 
 
 def read_schedule(visit: Visit) -> dict[str, Any]:

@@ -101,6 +101,19 @@ def test_a_run_leads_to_its_job_and_says_why_it_failed(yard, browser, schedule):
     assert "No. &lt;img" in browser.get(f"/console/schedules/{schedule}").text
 
 
+def test_what_was_skipped_is_no_last_run_and_is_said_with_the_reason(yard, browser, schedule):
+    act(browser, schedule, "run")
+    skipped = {"state": RunState.SKIPPED, "job_id": None, "why": "The run before has not ended."}
+    with yard.api.store._database.write() as connection:
+        connection.execute(SCHEDULE_RUNS.update().where(SCHEDULE_RUNS.c.schedule == schedule).values(**skipped))
+    text = facts(browser.get("/console/schedules"))
+    row = text.split(f'<a href="/console/schedules/{schedule}">')[1].split("</tr>")[0]
+    said = (
+        r'data-label="Last run">never<br><span class="over">then \d skipped: The run before has not ended.</span>'
+    )
+    assert re.search(said, row)
+
+
 def test_a_reader_sees_schedules_and_is_told_which_scope_changes_them(yard, schedule):
     with open_client(yard) as client:
         sign_in(client, yard.api.make_key(READ, STREAMS_READ, name="reader"))
