@@ -101,7 +101,9 @@ class ManifestPlanOut(BaseModel):
     note: str | None = Field(
         description="The result of the earlier rollout, if the same manifest was applied before."
     )
-    warnings: list[CodedMessage] = Field(description="Warnings about the query of the manifest's job.")
+    warnings: list[CodedMessage] = Field(
+        description="Warnings about the manifest's job, such as a query that may miss messages."
+    )
     manifest: ManifestOut | None = Field(
         validation_alias="record",
         description="The applied or removed manifest. Null with `validate_only`.",

@@ -30,6 +30,7 @@ EXIT_CODES: Final = (
     "Exit codes: 0 done; 1 a file has faults, or the plan's hash is not the hash in --plan; 2 wrong usage; 3 the "
     "API does not answer; 4 the API refused the call; 130 interrupted."
 )
+_DONE: Final = {"create": "created", "update": "changed", "none": "unchanged", "remove": "removed"}
 _SUFFIXES: Final = (".yaml", ".yml")
 # As PyYAML counts lines.
 _LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
@@ -263,7 +264,8 @@ def _print_changes(text: _ManifestText, found: dict[str, Any], *, as_json: bool)
 
 def _plan_lines(found: Mapping[str, Any]) -> Iterator[str]:
     for each in found["plans"]:
-        yield f"{each['action']}: {each['kind']} {each['name']}"
+        action = _DONE[each["action"]] if found["is_applied"] else each["action"]
+        yield f"{action}: {each['kind']} {each['name']}"
         for change in each["differences"]:
             yield f"  {render_change(change)}"
         if each["note"] is not None:
@@ -274,7 +276,8 @@ def _plan_lines(found: Mapping[str, Any]) -> Iterator[str]:
             yield f"  warning: {warning['message']} ({warning['code']})"
     for each in found["refused"]:
         yield f"refused: {each['kind'] or 'manifest'} {each['name'] or 'without a name'}"
-    yield f"plan {found['hash']}"
+    if not found["is_applied"]:
+        yield f"plan {found['hash']}"
 
 
 def _removed_lines(found: Mapping[str, Any]) -> Iterator[str]:

@@ -20,9 +20,9 @@ Action = Literal["create", "update", "none", "remove"]
 class ManifestPlan:
     """How applying or removing a manifest changes it; ``hash`` stands for exactly this change.
 
-    ``note`` is the result of the earlier rollout of unchanged content. ``warnings`` are about the query, which
-    may select other messages than its author wanted. ``record`` is the manifest once it is applied,
-    and ``update`` the newest update that it has begun.
+    ``note`` is the result of the earlier rollout of unchanged content. ``warnings`` are about its job: the query
+    may select other messages than its author wanted, or another schedule merges the same. ``record`` is the
+    manifest once it is applied, and ``update`` the newest update that it has begun.
     """
 
     name: str

@@ -64,6 +64,22 @@ def test_a_manifest_is_planned_applied_changed_and_removed(api, client):
         assert (gone.status_code, gone.json()["code"]) == (404, "manifest_not_found")
 
 
+def test_a_second_schedule_of_the_same_merge_is_warned_of(api, client, refeed, tmp_path):
+    (warning,) = one(plan(client, MERGE))["warnings"]
+    assert (warning["code"], "The schedule nightly-merge" in warning["message"]) == ("merge_scheduled_twice", True)
+    assert "set REFEED_MERGE_AT= (empty)" in warning["message"]
+    (tmp_path / "merges.yaml").write_text(MERGE)
+    assert "warning: The schedule nightly-merge merges" in refeed("apply", "-f", str(tmp_path / "merges.yaml"))[1]
+    orders = MERGE.replace("merges", "orders").replace("kind: merge", "kind: merge, request: {source: orders}")
+    put(api, orders)
+    # orders and members have no source in common.
+    warnings = one(plan(client, orders.replace("orders", "members")))["warnings"]
+    assert [each["message"].split()[2] for each in warnings] == ["merges", "nightly-merge"]
+    assert one(plan(client, SNAPSHOT))["warnings"] == []
+    for name in ("merges", "orders"):
+        assert client.delete(f"/manifests/{name}").status_code == 200
+
+
 def test_a_plan_and_the_history_show_a_null_that_is_added(api, client, refeed, tmp_path):
     path = tmp_path / "replay.yaml"
     put(api, TEMPLATE)
@@ -279,14 +295,19 @@ def test_the_terminal_plans_applies_shows_and_deletes(api, refeed, tmp_path):
     plan = printed.split("\nplan ")[1].strip()
     code, _, said = refeed("apply", "-f", str(tmp_path), "--plan", "0" * 64)
     assert (code, "The plan has changed" in said) == (1, True)
-    assert refeed("apply", "-f", str(tmp_path), "--plan", plan)[0] == 0
+    code, printed, _ = refeed("apply", "-f", str(tmp_path), "--plan", plan)
+    assert (code, "created: Schedule merges" in printed, "\nplan " in printed) == (0, True, False)
+    assert '  /cron: nothing -> "15 0 * * *"' in printed
+    (tmp_path / "merges.yaml").write_text(MERGE.replace("15 0", "20 0"))
+    printed = refeed("apply", "-f", str(tmp_path))[1]
+    assert ("changed: Schedule merges" in printed, "unchanged: Schedule replays" in printed) == (True, True)
     assert "none: Schedule merges" in refeed("diff", "-f", str(tmp_path / "merges.yaml"))[1]
     _, printed, _ = refeed("get", "schedules")
     assert {"merges", "nightly-merge", "replays"} <= set(printed.split())
-    assert "paused: local paused it." in refeed("pause", "schedule/merges")[1]
+    assert "paused: local paused it." in refeed("pause", "merges")[1]
     assert "paused" not in refeed("resume", "schedule/merges")[1]
     assert "next: save this as merges.yaml" in refeed("describe", "manifest/merges")[1]
-    assert json.loads(refeed("describe", "schedule/merges", "--json")[1])["cron"] == "15 0 * * *"
+    assert json.loads(refeed("describe", "schedule/merges", "--json")[1])["cron"] == "20 0 * * *"
     assert refeed("delete", "-f", str(tmp_path), "--yes")[0] == 0
     assert refeed("describe", "schedule/merges")[0] == 4
     (tmp_path / "merges.yaml").write_text(MERGE + "colour: red\n")
@@ -439,7 +460,7 @@ def test_the_terminal_prunes_after_it_has_shown_what_and_asked(api, refeed, tmp_
     assert (code != 0, "Remove two?" in said) == (True, True)
     assert refeed("describe", "schedule/two")[0] == 0
     code, printed, _ = refeed("apply", "-f", str(tmp_path), "--prune", "--plan", plan)
-    assert (code, "remove: Schedule two" in printed) == (0, True)
+    assert (code, "removed: Schedule two" in printed) == (0, True)
     assert refeed("describe", "schedule/two")[0] == 4
     assert refeed("apply", "-f", str(tmp_path), "--prune")[0] == 0, "nothing is left to ask about"
     assert refeed("delete", "--yes")[0] == 2

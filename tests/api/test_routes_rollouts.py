@@ -174,7 +174,7 @@ def test_the_terminal_applies_shows_lists_reverses_and_cancels(api, refeed, tmp_
     file.write_text(TEXT)
     printed = refeed("apply", "-f", str(file))[1]
     (made,) = api.store.list_updates()
-    assert ("create: Rollout faster" in printed, f"{made.id} is CHECKING" in printed) == (True, True)
+    assert ("created: Rollout faster" in printed, f"{made.id} is CHECKING" in printed) == (True, True)
     assert f"{made.id} is" in refeed("diff", "-f", str(file))[1]
     code, printed, _ = refeed("describe", made.id)
     assert (code, f"{made.id} of backup" in printed, "faster, version " in printed) == (0, True, True)
