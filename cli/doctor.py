@@ -18,8 +18,8 @@ from cli.api import open_api
 from cli.invocation import command_settings, open_deployment
 from cli.options import JsonObjectOption
 from cli.processes import is_listening
+from cli.remedies import MENDS
 from cli.running import find_running
-from cli.status import MENDS
 from cli.terminal import ExitCode, out, print_json
 from model.errors import (
     CredentialsMissingError,

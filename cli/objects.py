@@ -26,8 +26,6 @@ _INSTEAD: Final = {
     ("pause", "stream"): " Use: refeed drain {name}",
     ("resume", "stream"): " Use: refeed launch {name}",
 }
-# Verbs that only look: these take a bare name that one object has. A verb that changes an object needs its kind.
-_LOOKS: Final = frozenset({"describe", "watch", "logs", "figures"})
 # The ids of updates that a manifest asked for, and of changes that an earlier release called approvals.
 _SAME_KIND: Final = {"ro": "up", "ap": "ch"}
 
@@ -127,8 +125,8 @@ class ObjectKinds:
         """Return the kind and the id of the object that ``text`` names, if the kind has the verb.
 
         A job is also named by the beginning of its id, if no other id begins so, or as ``latest``: the caller's
-        newest job, or the newest one of the only kind that has the verb. Both may stand after the kind. A verb
-        that only looks takes a bare name too, if one object has it.
+        newest job, or the newest one of the only kind that has the verb. Both may stand after the kind. A bare
+        name is enough if one object has it.
 
         Raises:
             InputError: it names nothing, or several jobs, or the kind has no such verb.
@@ -154,7 +152,7 @@ class ObjectKinds:
         prefix, _, rest = text.partition("_")
         prefix = _SAME_KIND.get(prefix, prefix)
         kind = next((k for k in self.kinds if k.prefix == prefix), None) if rest else None
-        if kind is None and verb in _LOOKS and "/" not in text and not text.endswith("_"):
+        if kind is None and "/" not in text and not text.endswith("_"):
             fitting = _having(api, text, fitting) or fitting
             if len(fitting) == 1:
                 return fitting[0], text

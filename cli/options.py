@@ -46,7 +46,8 @@ ObjectArgument = Annotated[
     str,
     typer.Argument(
         metavar="OBJECT",
-        help="KIND/NAME such as stream/backup, an id, the beginning of an id, or 'latest' for your newest job.",
+        help="KIND/NAME such as stream/backup, a name that only one object has, an id, the beginning of an id, or "
+        "'latest' for your newest job.",
         show_default=False,
         autocompletion=complete_object,
     ),

@@ -6,46 +6,19 @@ from typing import Annotated, Any, Final
 import typer
 
 from cli.api import open_api, print_answer
-from cli.backfill_view import next_command
 from cli.inventory import render_streams
 from cli.jobs import print_page
 from cli.kinds import KINDS
 from cli.moments import UNKNOWN, parse_moment, render_count, render_minute, render_seconds
 from cli.options import JsonOption, PageSizeOption, PageTokenOption
+from cli.remedies import MENDS, command_of
 from cli.terminal import Columns, ExitCode, list_table, out, print_found, render_change, tabulate
 
 EXIT_CODES: Final = (
     "Exit codes: 0 there are no problems; 1 there are problems; 2 wrong usage; 3 the API does not answer; 4 the "
     "API refused the call."
 )
-# The next command after a problem; jobs are in the inbox with their own.
-MENDS: Final = {
-    "backup_not_running": "refeed up, or refeed backup",
-    "background_failing": "refeed doctor, on the service's machine",
-    "stream_not_reporting": "refeed doctor, on the stream's machine",
-    "stream_without_agent": "refeed up, or refeed agent",
-    "messages_expire": "refeed get streams",
-    "stream_failing": "refeed doctor, on the stream's machine",
-    "stream_ended": "refeed launch {name}",
-    "stream_behind": "refeed get topics",
-    "source_alert": "refeed source check",
-    "topic_unread": "refeed attach",
-}
-_DOES: Final[Mapping[tuple[str, str], str]] = {
-    ("approval", "backfill"): "refeed approve {id}",
-    ("incomplete", "backfill"): "refeed missing {id}",
-    ("failure", "merge"): "refeed retry {id}",
-    ("failure", "compaction"): "refeed retry {id}",
-    ("approval", "change"): "refeed approve {id}",
-    ("failure", "update"): "refeed describe {id}",
-    ("dead_letters", "stream"): "refeed dead-letters",
-    ("gap", "topic"): "refeed histogram {id}",
-    ("ended", "stream"): "refeed launch {id}",
-    ("failure", "stream"): "refeed events stream/{id}",
-    ("failure", "snapshot"): "refeed describe {id}",
-    ("failure", "manifest"): "refeed get manifests",
-    ("failure", "schedule"): "refeed describe schedule/{id}",
-}
+_MADE_BY_NOBODY: Final = frozenset({"topic", "source"})
 
 
 def status(as_json: JsonOption = False) -> None:
@@ -75,8 +48,8 @@ def events(
         str | None,
         typer.Argument(
             metavar="[OBJECT]",
-            help="A job's id, the beginning of an id, 'latest', or stream/NAME, schedule/NAME, manifest/NAME "
-            "or key/NAME. Default: all objects.",
+            help="A job's id, the beginning of an id, 'latest', or stream/NAME, schedule/NAME, manifest/NAME, "
+            "topic/NAME, source/NAME or key/NAME. Default: all objects.",
         ),
     ] = None,
     since: Annotated[
@@ -91,7 +64,7 @@ def events(
     page_token: PageTokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List who did what and when, newest first: to jobs, streams and manifests, or to one object.
+    """List who did what and when, newest first: to jobs, streams, manifests, topics and sources, or to one object.
 
     With the scope backfills.admin, you also see the events of keys.
     """
@@ -188,20 +161,7 @@ def _inbox_lines(items: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         state = "" if item["state"] is None else f"  {item['state']}"
         yield f"{item['kind']}  {item['id']}{state}{where}"
         word = "; the stream was launched by" if item["resource"] == "stream" else ", by"
-        by = "" if item["resource"] == "topic" else f"{word} {item['created_by'] or UNKNOWN}"
+        by = "" if item["resource"] in _MADE_BY_NOBODY else f"{word} {item['created_by'] or UNKNOWN}"
         yield f"  since {render_minute(item['since'])} UTC{by}"
         yield f"  {item['message']}"
-        yield f"  {_command_of(item)}"
-
-
-def _command_of(item: Mapping[str, Any]) -> str:
-    """Return the command that answers an item; of a backfill the one that its own ``show`` names."""
-    if item.get("code") == "rules_unfit":
-        # A retry uses the rules that the merge began with.
-        return f"refeed describe {item['id']}"
-    if (item["kind"], item["resource"]) in _DOES:
-        return _DOES[item["kind"], item["resource"]].format(id=item["id"])
-    # An API of an earlier release gives no code.
-    state = "FAILED" if item["kind"] == "failure" else "PAUSED"
-    job = {"id": item["id"], "state": state, "error": {"code": item.get("code")}}
-    return next_command(job) or f"refeed describe {item['id']}"
+        yield f"  {command_of(item)}"

@@ -1,6 +1,7 @@
 """Streams as commands show and follow them; and ``refeed launch`` and ``drain``."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -11,12 +12,13 @@ import typer
 from cli.api import open_api, poll
 from cli.change import end_if_held
 from cli.completion import name_argument
-from cli.flags import flag_of, read_given, takes_fields
+from cli.flags import read_given, takes_fields
 from cli.inventory import render_streams
 from cli.moments import UNKNOWN, render_count, render_minute, render_seconds
 from cli.objects import ObjectKind, follow_states, stream_name
 from cli.options import JsonOption, WatchOption, key_option
 from cli.parameters import parse_pairs
+from cli.remedies import MENDS, command_of
 from cli.snapshot import whole_id
 from cli.template import launch_template
 from cli.terminal import Columns, ExitCode, err, render_details, render_fault, tabulate
@@ -321,21 +323,14 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _next_command(found: Mapping[str, Any]) -> str:
     if found.get("jobs"):
         return f"refeed watch {found['jobs'][0]['id']}"
+    if items := found.get("inbox"):
+        return command_of(items[0])
     if found["state"] in _ENDED:
-        return " ".join(_launch_words(found))
+        return MENDS["stream_ended"].format_map(found)
     if found["agent"] is None:
         # An agent takes it within a second, where one runs.
-        return f"refeed describe stream/{found['name']}; without an agent: refeed up, or refeed agent"
-    return f"refeed {'figures' if found['error'] is None else 'logs'} stream/{found['name']}"
-
-
-def _launch_words(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the command that launches a stream again as it was, word by word."""
-    yield from ("refeed", "launch", found["name"], "--kind", found["kind"])
-    if found["release"] is not None:
-        yield from ("--release", found["release"])
-    for name, text in _option_texts(found):
-        yield from (flag_of(StreamFlags, name), text)
+        return f"refeed describe stream/{found['name']}; without an agent: {MENDS['stream_without_agent']}"
+    return (MENDS["stream_failing"] if found["error"] else "refeed figures stream/{name}").format_map(found)
 
 
 def _option_texts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -347,9 +342,12 @@ def _option_texts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _read(api: "RefeedApi", name: str) -> dict[str, Any]:
-    """Return a stream with its updates and restores that have not ended."""
+    """Return a stream with its updates and restores that have not ended, and its part of the inbox."""
     jobs = api.jobs.list(page_size=50, stream=name, state=sorted(ACTIVE_STATES))["jobs"]
     found = {**api.read_stream(name), "jobs": jobs}
+    with suppress(RequestRefusedError):
+        items = api.read_inbox()["items"]
+        found["inbox"] = [each for each in items if (each["resource"], each["id"]) == ("stream", name)]
     if found["release"] is None and found["agent"] is not None:
         agents = {each["host"]: each["installed_version"] for each in api.list_releases()["agents"]}
         found["installed_version"] = agents.get(found["agent"]["host"])

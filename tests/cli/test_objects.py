@@ -20,6 +20,8 @@ from model.errors import RequestRefusedError
 
 NEWEST_BACKFILL = "bf_01M7Z1H20HKNZ6PGKRYCX6J212"
 FIRST, SECOND = "mg_01M7Z1H20HKNZ6PGKRYCX6J210", "mg_01M7Z1H20HKNZ6PGKRYCX6J211"
+NIGHTLY = {"name": "nightly", "job": "merge", "cron": "15 0 * * *", "time_zone": "UTC", "paused": None}
+NIGHTLY |= {"next_slots": ["2026-01-03T00:15:00Z"], "runs": []}
 NOTHING_LEFT: dict[str, Any] = {"not_reverted": [], "error": None}
 
 
@@ -117,7 +119,11 @@ def test_the_beginning_of_an_id_is_enough_where_no_other_id_begins_so(refeed, ca
         (("get", "topics", "--stream", "backup"), "--stream does not work with 'refeed get topics'."),
     ],
 )
-def test_what_can_not_be_meant_says_what_can(refeed, calls, words, said):
+def test_what_can_not_be_meant_says_what_can(refeed, calls, monkeypatch, words, said):
+    def refuse(_, method, path, **__):
+        raise RequestRefusedError("There is none. (HTTP 404)", code="not_found", status=404)
+
+    monkeypatch.setattr(RefeedApi, "call", refuse)
     wrong = refeed(*words)
     assert (wrong.code, said in " ".join(wrong.err.split())) == (2, True), wrong.err
     assert not any(what in {"cancel", "pause", "retry"} for what, _ in calls)
@@ -182,7 +188,7 @@ def test_parts_of_a_backfill_are_asked_for_by_every_name_of_it(refeed, calls, mo
     assert (wrong.code, f"'refeed {words[0]}' works on backfills." in wrong.err) == (2, True), wrong.err
 
 
-def test_a_bare_name_is_enough_to_look_at_the_only_object_of_that_name(refeed, monkeypatch):
+def test_a_bare_name_is_enough_for_the_only_object_of_that_name(refeed, monkeypatch):
     there = {"/streams/pipeline-default", "/sources/orders", "/schedules/orders", "/manifests/orders"}
 
     def call(_, method, path, **__):
@@ -195,8 +201,10 @@ def test_a_bare_name_is_enough_to_look_at_the_only_object_of_that_name(refeed, m
     assert (shown.code, json.loads(shown.out)["name"]) == (0, "pipeline-default")
     several = refeed("describe", "orders")
     assert (several.code, "write schedule/orders or source/orders." in several.err) == (2, True), several.err
-    # What changes an object needs its kind.
-    assert "write stream/pipeline-default" in " ".join(refeed("cancel", "pipeline-default").err.split())
+    done = []
+    monkeypatch.setattr(RefeedApi, "act_on_schedule", lambda _, *words: done.append(words) or NIGHTLY)
+    assert (refeed("pause", "orders").code, done) == (0, [("orders", "pause")])
+    assert "write schedule/nowhere." in " ".join(refeed("pause", "nowhere").err.split())
 
 
 def test_a_merge_that_is_run_now_is_not_said_to_be_of_a_time():
@@ -205,6 +213,35 @@ def test_a_merge_that_is_run_now_is_not_said_to_be_of_a_time():
     schedule = {"name": "nightly", "job": "merge", "cron": "15 0 * * *", "time_zone": "UTC", "paused": None}
     said = list(SCHEDULE.lines({**schedule, "next_slots": [], "runs": [run]}))[-1]
     assert said.endswith("requested by ann at 2026-01-02 00:15, of all rows that are not merged yet")
+
+
+def made_run(day, state, why=None):
+    moments = dict.fromkeys(("slot", "slot_start", "slot_end"), f"2026-01-0{day}T00:15:00Z")
+    return {**moments, "state": state, "job_kind": "merge", "job_id": None, "why": why, "asked_by": None}
+
+
+@pytest.mark.parametrize(
+    ("runs", "last", "below"),
+    [
+        ([], "no run yet", []),
+        ([made_run(2, "SUCCEEDED"), made_run(1, "FAILED", "It died.")], "SUCCEEDED 2026-01-02 00:15", []),
+        (
+            [made_run(3, "SKIPPED", "It has not ended."), made_run(2, "SKIPPED", "So."), made_run(1, "RUNNING")],
+            "RUNNING 2026-01-01 00:15, then 2 slots skipped",
+            ["nightly: SKIPPED 2026-01-03 00:15: It has not ended."],
+        ),
+        (
+            [made_run(2, "SKIPPED", "Nothing.")],
+            "no run yet, then 1 slot skipped",
+            ["nightly: SKIPPED 2026-01-02 00:15: Nothing."],
+        ),
+    ],
+)
+def test_a_schedule_says_how_its_last_run_went_and_what_was_skipped_since_and_why(runs, last, below):
+    lines = list(SCHEDULE.table({"schedules": [{**NIGHTLY, "runs": runs}]}))
+    assert lines[0].endswith("  LAST SLOT")
+    assert (lines[1].endswith(f"  {last}"), lines[2:]) == (True, below)
+    assert f"  last: {last}" in list(SCHEDULE.lines({**NIGHTLY, "runs": runs}))
 
 
 @pytest.mark.parametrize("guess", GUESSES)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cli.remedies import command_of
 from cli.stream import STREAM, describe_stream
 from cli.update import UPDATE, describe_updates, figure_details
 
@@ -160,7 +161,12 @@ def test_a_stream_names_its_generation_and_its_pending_messages():
     }
     lines = [" ".join(line.split()) for line in describe_stream(stream)]
     assert "options group shop, mapping orders=sales" in lines
-    assert "next refeed launch backup --kind backup --group shop --mapping orders=sales" in lines
+    assert "next refeed launch backup" in lines
+    item = {"resource": "stream", "id": "backup"}
+    for kind, command in (("ended", "refeed launch backup"), ("dead_letters", "refeed dead-letters")):
+        waiting = {**stream, "inbox": [{**item, "kind": kind}]}
+        assert command_of(waiting["inbox"][0]) == command
+        assert " ".join(list(describe_stream(waiting))[-1].split()) == f"next {command}"
     assert "launched 2026-01-02 03:04 UTC by ann, generation 2" in lines
     assert "wanted DRAINED" in lines
     assert not any("process" in line for line in lines), "the processes are gone, or look after others"
@@ -181,6 +187,7 @@ def test_a_stream_of_no_release_names_the_version_that_its_agent_has():
     api = SimpleNamespace(
         jobs=SimpleNamespace(list=lambda **_: {"jobs": []}),
         read_stream=lambda _: stream,
+        read_inbox=lambda: {"items": []},
         list_releases=lambda: {"agents": agents},
     )
     assert STREAM.read(api, "backup")["installed_version"] == "0.2.0"
