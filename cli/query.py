@@ -51,7 +51,12 @@ def query(
         bool, typer.Option("--json", help="Print one JSON object per row, with bytes as base64.")
     ] = False,
 ) -> None:
-    """Run one SELECT over the archive, or over the view of a source, and print the rows of the result."""
+    """Run one SELECT over the archive, or over the view of a source, and print the rows of the result.
+
+    To read a staging or reporting table itself, name it for this command:
+    REFEED_QUERY_TABLES=staging.orders refeed query 'SELECT COUNT(*) FROM staging.orders'. In staging, _message_id
+    names a row's message, and _backfill_id the backfill that replayed it.
+    """
     settings = command_settings()
     text, views = _find_views(settings, sql, view)
     try:
@@ -148,6 +153,8 @@ def _name_view(violation: Violation, text: str, sources: "Iterable[MergeSource]"
         short = tables[-1].rpartition(".")[2]
         if name in {short, source.name.lower()} or any(f".{name}".endswith(f".{table}") for table in tables):
             message = f"The table {name} is not allowed. Read the view of the source {source.name} instead."
+            if table := next((each for each in tables[:2] if f".{name}".endswith(f".{each}")), None):
+                message += f" To read the table itself, set REFEED_QUERY_TABLES={table} for this command."
             return replace(violation, message=message, rewrite=f"FROM `{source.view}`")
     return violation
 

@@ -1,7 +1,9 @@
 import json
+import re
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -108,6 +110,21 @@ def test_a_table_of_a_source_is_refused_with_the_way_to_its_view(refeed, home, t
     assert "orders_view" in result.err
     assert "--view" not in result.err
     assert "backup.messages" not in result.err
+    table = re.search(r"REFEED_QUERY_TABLES=(\S+)\s", result.err)
+    assert (table and table[1]) == (name.strip("`").removeprefix("shop.") if "." in name else None)
+
+
+def test_what_a_replay_put_into_staging_twice_is_found_by_the_page_s_query(refeed, home, tmp_path, monkeypatch):
+    shop = Orders(home)
+    shop.publish(tmp_path)
+    shop.stage((1, 1), (2, 1))
+    page = (Path(__file__).parents[2] / "docs" / "reporting.md").read_text()
+    tables, query = re.search(r'REFEED_QUERY_TABLES=(\S+) refeed query "(.+?)"', page, re.DOTALL).groups()
+    monkeypatch.setenv("REFEED_QUERY_TABLES", tables)
+    query = query.replace("= 'bf_...'", "IS NULL")
+    assert "no rows" in refeed("query", query).out
+    shop.stage((1, 1))
+    assert json.loads(refeed("query", query, "--json").out) == {"_message_id": "1-1", "rows_of_it": 2}
 
 
 def test_without_an_archive_it_says_so(refeed):
