@@ -12,11 +12,22 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.operations import find_operation
 from api.stream_figures import ScrapedCollector, StreamFigures
 from backfill.steer.kind import BACKFILL
+from inventory.sources import list_type_changes
 from inventory.streams import StreamInfo
 from jobs.store import JobCount, JobStore
 from model.job import JobState
 
 TEXT_FORMAT: Final = CONTENT_TYPE_PLAIN_0_0_4
+_FAILURES: Final = (
+    "refeed_job_last_failure_timestamp_seconds",
+    "End time of the newest FAILED job, by kind of job.",
+    "kind",
+)
+_TYPE_CHANGES: Final = (
+    "refeed_source_last_type_change_timestamp_seconds",
+    "When columns of the source last got another type, in the last seven days.",
+    "source",
+)
 
 
 class Metrics:
@@ -34,7 +45,9 @@ class Metrics:
             registry=self._registry,
         )
         self._registry.register(_Jobs(lambda: store().count_jobs(("published", "failed"), of_kind=BACKFILL.name)))
-        self._registry.register(_Failures(lambda: store().find_last_failures()))
+        self._registry.register(_LastTimes(*_FAILURES, lambda: store().find_last_failures()))
+        changes = _LastTimes(*_TYPE_CHANGES, lambda: {each.id: each.at for each in list_type_changes(store())})
+        self._registry.register(changes)
         self._registry.register(StreamFigures(streams))
 
     def count(self, operation: str, status: int) -> None:
@@ -97,16 +110,16 @@ class _Jobs(ScrapedCollector[Sequence[JobCount]]):
         yield from (jobs, published, failed)
 
 
-class _Failures(ScrapedCollector[Mapping[str, datetime]]):
-    """When jobs failed: a count of the failed ones falls with each that is tried again, and hides the next one."""
+class _LastTimes(ScrapedCollector[Mapping[str, datetime]]):
+    """When something happened: a count of failed jobs falls with each that is tried again, and hides the next."""
+
+    def __init__(self, name: str, text: str, label: str, read: Callable[[], Mapping[str, datetime]]) -> None:
+        super().__init__(read)
+        self._described = (name, text, None, [label])
 
     def collect(self) -> Iterator[Metric]:
         """Yield the figure."""
-        found = GaugeMetricFamily(
-            "refeed_job_last_failure_timestamp_seconds",
-            "End time of the newest FAILED job, by kind of job.",
-            labels=["kind"],
-        )
+        found = GaugeMetricFamily(*self._described)
         for kind, at in sorted(self.read().items()):
             found.add_metric([kind], at.timestamp())
         yield found

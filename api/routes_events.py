@@ -1,4 +1,4 @@
-"""Who did what and when: to jobs, streams, manifests and keys, or to one of them."""
+"""Who did what and when: to jobs, streams, manifests, topics, sources and keys, or to one of them."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request
 
-from api.answers import INVALID, Caller, problems
+from api.answers import INVALID, Caller, SlowCalls, problems
 from api.listing import PageSize, page_of
 from api.schemas import Since
 from api.schemas_events import EventPage
@@ -15,6 +15,7 @@ from api.watching import After
 from jobs.listing import DEFAULT_PAGE_SIZE
 from jobs.page_tokens import parse_event_token, render_event_token
 from jobs.store import JobStore
+from jobs.store.events import SOURCE, TOPIC
 from model.errors import (
     JobNotFoundError,
     KeyNotFoundError,
@@ -28,12 +29,12 @@ from model.principal import ADMIN, READ, STREAMS_READ
 router: Final = APIRouter(tags=["status"])
 _LONGEST: Final = timedelta(days=31)
 _NO_OBJECT: Final = "There is no such object."
+_FAILED: Final = "Pub/Sub or the registry returned an error."
 # The names that people have for a kind of object, and the resource of its history; a job's id is enough.
 _RESOURCES: Final[Mapping[str, str | None]] = {
     **dict.fromkeys(("manifest", "schedule", "template"), "manifest"),
     **dict.fromkeys(("job", "backfill", "merge", "compaction", "update", "rollout", "change"), None),
-    "stream": "stream",
-    "key": "key",
+    **{each: each for each in ("stream", "topic", "source", "key")},
 }
 # By the resource of a history.
 _NOT_FOUND: Final[Mapping[str | None, type[RefeedError]]] = {
@@ -44,10 +45,11 @@ _NOT_FOUND: Final[Mapping[str | None, type[RefeedError]]] = {
 }
 
 
-@router.get("/events", response_model=EventPage, responses=problems(s404=_NO_OBJECT, s422=INVALID))
+@router.get("/events", response_model=EventPage, responses=problems(s404=_NO_OBJECT, s422=INVALID, s502=_FAILED))
 def list_events(
     request: Request,
     caller: Caller,
+    slow: SlowCalls,
     *,
     subject: Annotated[
         str | None,
@@ -55,7 +57,7 @@ def list_events(
             alias="object",
             max_length=300,
             description="List only the history of this object: the id of a job, or `stream/NAME`, "
-            "`schedule/NAME`, `manifest/NAME` or `key/NAME`.",
+            "`schedule/NAME`, `manifest/NAME`, `topic/NAME`, `source/NAME` or `key/NAME`.",
         ),
     ] = None,
     since: Annotated[
@@ -71,7 +73,7 @@ def list_events(
         str | None, Query(max_length=2000, description="The `next_page_token` of the previous page.")
     ] = None,
 ) -> Any:
-    """List who did what and when, newest first: to jobs, streams and manifests, or to one object.
+    """List who did what and when, newest first: to jobs, streams, manifests, topics and sources, or to one object.
 
     With `backfills.admin`, the list includes the entries of keys.
     """
@@ -96,9 +98,14 @@ def list_events(
         with_keys=caller.may(ADMIN),
     )
     resource, name = of or (None, None)
-    # Whatever exists has at least one line.
     if not found and name is not None and not store.list_last_events(limit=1, of=of, with_keys=True):
-        raise _not_found(store, str(subject), resource, may_read=caller.may(READ))
+        # Topics and sources are not in the store, and may be older than their histories. All else has a line.
+        services = services_of(request)
+        if resource in {TOPIC, SOURCE}:
+            with slow:
+                (services.backups.check_topic if resource == TOPIC else services.sources.check_source)(name)
+        else:
+            raise _not_found(store, str(subject), resource, may_read=caller.may(READ))
     page, token = page_of(found, page_size, lambda last: render_event_token(last.at, last.number))
     return {"events": page, "next_page_token": token}
 
@@ -111,7 +118,7 @@ def _parse_object(subject: str) -> tuple[str | None, str | None]:
     """
     kind, _, name = subject.partition("/") if "/" in subject else ("job", "/", subject)
     if kind not in _RESOURCES or not name:
-        names = "stream/NAME, schedule/NAME, manifest/NAME"
+        names = "stream/NAME, schedule/NAME, manifest/NAME, topic/NAME, source/NAME"
         message = f"{subject[:80]!r} is no object. Write the id of a job, {names} or key/NAME."
         raise RequestInvalidError.of("object_invalid", message, "/object")
     return _RESOURCES[kind], name

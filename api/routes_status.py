@@ -18,7 +18,7 @@ from api.state import Services, services_of, state_of
 from inventory.service import Inventory
 from inventory.status import StatusProblem
 from jobs.collection import JobCollection
-from jobs.inbox_items import InboxItem
+from jobs.inbox_items import InboxItem, InboxKind
 from jobs.listing import MAX_PAGE_SIZE, ListRequest
 from jobs.store import JobFilter
 from jobs.store.step_jobs import RESTORE, UPDATE
@@ -38,11 +38,9 @@ _FAILURES: Final = {"manifest": "upload_failed", "update": "rollout_failed", "sc
 
 
 class InboxItemOut(BaseModel):
-    """Something to look at, such as a job, a stream, a snapshot, a topic, a change, a schedule or an upload."""
+    """Something to look at, such as a job, a stream, a snapshot, a topic, a source, a schedule or an upload."""
 
-    kind: Literal["approval", "canary", "paused", "failure", "incomplete", "ended", "dead_letters", "gap"] = Field(
-        description="Why a person should look at the resource."
-    )
+    kind: InboxKind = Field(description="Why a person should look at the resource.")
     resource: Literal[
         "backfill",
         "merge",
@@ -54,13 +52,14 @@ class InboxItemOut(BaseModel):
         "change",
         "update",
         "topic",
+        "source",
     ] = Field(description="The kind of the resource.")
     id: str = Field(
-        description="The id of the resource. The id of a stream, a topic or a schedule is its name, and the id of "
-        "an uploaded manifest is its file or folder."
+        description="The id of the resource. The id of a stream, a topic, a source or a schedule is its name, and "
+        "the id of an uploaded manifest is its file or folder."
     )
     state: JobState | StreamState | UpdateState | None = Field(
-        description="The state of the resource. Null for a topic."
+        description="The state of the resource. Null for a topic or a source."
     )
     topic: str | None = Field(description="The target topic of a backfill, or the topic of a gap.")
     created_by: str | None
@@ -144,7 +143,7 @@ def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, jo
 
 @router.get("/inbox", response_model=InboxOut)
 def get_inbox(request: Request, inventory: OpenInventory, caller: Caller) -> Any:
-    """List everything that a person should look at, such as approvals, canaries, failures and gaps."""
+    """List everything that a person should look at, such as approvals, failures, gaps and type changes."""
     return {"items": _list_inbox(services_of(request), inventory, caller)}
 
 
@@ -162,6 +161,7 @@ def _list_steps(jobs: JobCollection, kind: str, caller: Principal) -> list[dict[
 def _list_inbox(services: Services, inventory: Inventory, caller: Principal) -> list[InboxItem]:
     items = [item for service in services.jobs for item in service.list_inbox(principal=caller)]
     items += inventory.list_inbox(principal=caller)
+    items += services.sources.list_inbox(principal=caller)
     items += services.changes.list_inbox(principal=caller)
     items += services.uploads.list_inbox(principal=caller)
     items += services.manifests.list_inbox(principal=caller)

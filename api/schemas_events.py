@@ -9,14 +9,14 @@ from model.event import HistoryEventType
 
 
 class EventOut(BaseModel):
-    """An entry in the history of a job, a stream, a manifest or a key."""
+    """An entry in the history of a job, a stream, a manifest, a topic, a source or a key."""
 
     number: int = Field(
         description="The number of the entry. Later entries of the same object have higher numbers. To get only "
         "later entries, send this number as `?after=` or Last-Event-ID, if the call accepts it."
     )
     at: datetime
-    resource: str = Field(description="The kind of the job, or `stream`, `manifest` or `key`.")
+    resource: str = Field(description="The kind of the job, or `stream`, `manifest`, `topic`, `source` or `key`.")
     id: str = Field(description="The id of a job, or the name of another object.")
     type: HistoryEventType = Field(description="The kind of the entry.")
     actor: str | None = Field(description="Who did it. Null if this is unknown.")

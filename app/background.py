@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # How often schedules are looked at.
 _LOOK_SECONDS: Final = 1.0
+# How often inferred schemas are looked at: on BigQuery this is a query.
+_TYPES_SECONDS: Final = 300.0
 # How often changes that nobody has approved in time are ended; a late one can't be approved meanwhile.
 _EXPIRE_SECONDS: Final = 10.0
 
@@ -33,6 +35,8 @@ def start_background(deployment: "Deployment") -> list[BackgroundLoop]:
     recorder = FigureRecorder(deployment.store, inventory.measure_streams, inventory.read_instance_totals)
     figures = BackgroundLoop("figures", recorder.record, every_seconds=seconds_to_next_point)
     loops.append(_start(deployment, figures, ClosingStep.FIGURES))
+    types = BackgroundLoop("type changes", deployment.sources.note_type_changes, every_seconds=_TYPES_SECONDS)
+    loops.append(_start(deployment, types, ClosingStep.FIGURES))
     deployment.manifests.keep_nightly_merge(deployment.settings.merge_at)
     take_over_templates(open_files(deployment.settings.templates), deployment.store, deployment.manifests)
     schedules = BackgroundLoop("schedules", deployment.scheduler.tick, every_seconds=_LOOK_SECONDS)

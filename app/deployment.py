@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from backup.compaction.service import CompactionService
     from connectors.pubsub.client import PubSub
     from inventory.service import Inventory
+    from inventory.sources import SourceCatalog
     from jobs.keys import Keyring
     from jobs.launcher import Launcher
     from jobs.loop import BackgroundLoop
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from warehouse.merges import MergeSource
     from warehouse.port import Warehouse
     from warehouse.queries import Queries
+    from warehouse.rows import RowTables
 
 
 class Deployment:
@@ -263,6 +265,25 @@ class Deployment:
             collected=() if self.settings.collector_allow_unread else self.settings.collector_topics,
             figures=self.store.list_figures,
         )
+
+    @cached_property
+    def sources(self) -> "SourceCatalog":
+        """The sources of the registry, with their figures and schemas."""
+        from inventory.sources import SourceCatalog, SourceFigures
+        from reporting.service import list_merged_sources
+        from streams.folder import read_statuses
+
+        settings, store, warehouse = self.settings, self.store, self.warehouse
+        figures = SourceFigures(
+            self.queries.counts,
+            statuses=lambda: (status for _, status in read_statuses(settings.home)),
+            merged=lambda since: list_merged_sources(store, since),
+        )
+
+        def open_tables() -> "RowTables":
+            return warehouse.open_row_tables(stream="", lease="")
+
+        return SourceCatalog(settings.registry, figures, open_tables, settings.dead_letter_table, store)
 
     @cached_property
     def streams(self) -> "StreamService":

@@ -20,12 +20,9 @@ from connectors.oidc.provider import Provider, ProviderClient
 from connectors.oidc.tokens import IdTokenVerifier, TokenVerifier
 from console.app import Console
 from inventory.backups import TopicBackups
-from inventory.sources import SourceCatalog, SourceFigures
 from jobs.sessions import SessionDesk
 from jobs.user_sessions import UserSessionDesk
 from model.settings import Settings
-from reporting.service import list_merged_sources
-from streams.folder import read_statuses
 
 _LOG: Final = structlog.get_logger()
 
@@ -74,7 +71,7 @@ def open_services(deployment: Deployment) -> Iterator[Services]:
             compactions=deployment.compactions,
             inventory=deployment.inventory,
             backups=_assemble_backups(deployment),
-            sources=_assemble_sources(deployment),
+            sources=deployment.sources,
             streams=deployment.streams,
             snapshots=deployment.snapshots,
             updates=deployment.updates,
@@ -103,22 +100,7 @@ def _assemble_backups(deployment: Deployment) -> TopicBackups:
         secret=settings.replay_secret(),
         ack_deadline_seconds=settings.ack_deadline_seconds,
         creates_topics=settings.is_embedded,
-    )
-
-
-def _assemble_sources(deployment: Deployment) -> SourceCatalog:
-    """Return the catalogue of the deployment's sources."""
-    settings, store, warehouse = deployment.settings, deployment.store, deployment.warehouse
-    figures = SourceFigures(
-        deployment.queries.counts,
-        statuses=lambda: (status for _, status in read_statuses(settings.home)),
-        merged=lambda since: list_merged_sources(store, since),
-    )
-    return SourceCatalog(
-        settings.registry,
-        figures,
-        lambda: warehouse.open_row_tables(stream="", lease=""),
-        settings.dead_letter_table,
+        note=deployment.store.note_event,
     )
 
 

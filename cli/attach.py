@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.histories import note_event
 from cli.invocation import command_settings, open_deployment
 from cli.options import JsonArrayOption, YesOption
 from cli.parameters import parse_label
@@ -61,27 +62,35 @@ def attach(
         filters = {topic: replay_filter(replay_token(secret, parse_resource_id(topic))) for topic in wanted}
         print_json({"backups": filters, "ack_deadline_seconds": settings.ack_deadline_seconds})
         return
-    for attached in attach_topics(settings, wanted, exactly_once=exactly_once, update=update):
-        subscription = attached.subscription
-        found.append(
-            {
-                "topic": subscription.topic,
-                "subscription": subscription.id,
-                "filter": subscription.filter,
-                "differences": [str(difference) for difference in attached.differences],
-                "is_topic_new": attached.is_topic_new,
-            }
-        )
-        if not as_json:
-            if attached.is_topic_new:
-                out.print(f"{subscription.topic} did not exist, and was created")
-            if attached.meant:
-                err.print(f" {attached.meant} Then undo this: refeed detach {subscription.topic}")
-            out.print(f"{subscription.topic} is backed up through {subscription.id}")
-            for difference in attached.differences:
-                err.print(f"  {difference}; use --update to change this")
+    with open_deployment(settings) as deployment:
+        for attached in attach_topics(settings, wanted, exactly_once=exactly_once, update=update):
+            subscription = attached.subscription
+            if attached.is_new:
+                note_event(deployment, "topic", subscription.topic, f"attached, through {subscription.id}")
+            found.append(
+                {
+                    "topic": subscription.topic,
+                    "subscription": subscription.id,
+                    "filter": subscription.filter,
+                    "differences": [str(difference) for difference in attached.differences],
+                    "is_topic_new": attached.is_topic_new,
+                }
+            )
+            if not as_json:
+                _print_attached(attached)
     if as_json:
         print_json(found)
+
+
+def _print_attached(attached: "AttachedTopic") -> None:
+    subscription = attached.subscription
+    if attached.is_topic_new:
+        out.print(f"{subscription.topic} did not exist, and was created")
+    if attached.meant:
+        err.print(f" {attached.meant} Then undo this: refeed detach {subscription.topic}")
+    out.print(f"{subscription.topic} is backed up through {subscription.id}")
+    for difference in attached.differences:
+        err.print(f"  {difference}; use --update to change this")
 
 
 def attach_topics(
@@ -128,13 +137,15 @@ def detach(
     """
     settings = command_settings()
     wanted = _chosen_topics(settings, topics, label)
-    with open_deployment(settings).pubsub as pubsub:
+    with open_deployment(settings) as deployment:
+        pubsub = deployment.pubsub
         # All are there before one is gone.
         ids = [pubsub.get_subscription(backup_subscription_id(parse_resource_id(topic))).id for topic in wanted]
         if ids and not yes:
             confirm(f"Delete {', '.join(ids)}? Pending messages that are not archived are lost.")
-        for subscription in ids:
+        for topic, subscription in zip(wanted, ids, strict=True):
             pubsub.delete_subscription(subscription)
+            note_event(deployment, "topic", topic, f"detached, {subscription} deleted")
     print_found(
         [{"topic": topic, "subscription": subscription} for topic, subscription in zip(wanted, ids, strict=True)],
         lambda found: [f"{each['topic']} is no longer backed up" for each in found],

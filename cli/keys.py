@@ -1,11 +1,11 @@
 """``refeed key``: make, list and end the API's keys, in the job store itself."""
 
-import getpass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.histories import terminal_actor
 from cli.invocation import HomeGroup, open_deployment
 from cli.options import JsonOption
 from cli.terminal import err, out, print_found, print_json, render_table
@@ -56,7 +56,7 @@ def create(
     expires_at = None if days == 0 else datetime.now(UTC) + timedelta(days=days)
     with open_deployment() as deployment:
         was_open = deployment.keyring.is_empty()
-        actor = _actor()
+        actor = terminal_actor()
         key, token = deployment.keyring.create(name, scopes, topics=topic, expires_at=expires_at, actor=actor)
         deployment.store.append_audit(actor, "createKey", key.id, "done", f"{key.name}: {', '.join(key.scopes)}")
     if as_json:
@@ -98,18 +98,9 @@ def revoke(
 ) -> None:
     """Revoke a key. The next call with the key is refused."""
     with open_deployment() as deployment:
-        key = deployment.keyring.revoke(key_id, actor=(actor := _actor()))
+        key = deployment.keyring.revoke(key_id, actor=(actor := terminal_actor()))
         deployment.store.append_audit(actor, "revokeKey", key.id, "done", key.name)
     print_found(_to_json(key), lambda _: [f"{key.id} ({key.name}) is revoked"], as_json=as_json)
-
-
-def _actor() -> str:
-    """Return who sits at the terminal, as histories and the audit log name them."""
-    try:
-        return f"terminal:{getpass.getuser()}"
-    except (KeyError, OSError):
-        # A container's user may have a number and no name.
-        return "terminal"
 
 
 def _state(key: "ApiKey") -> str:

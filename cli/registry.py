@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.histories import note_event
 from cli.invocation import HomeGroup, command_settings, open_deployment
 from cli.options import JsonObjectOption
 from cli.terminal import ExitCode, out, print_found, render_table
 from model.errors import EvolutionRefusedError, InputError, RegistryError
+from model.event import HistoryEventType, render_changes
 from model.naming import counted
 
 if TYPE_CHECKING:
@@ -118,6 +120,7 @@ def publish(
         )
     known = _published(registry)
     registry.publish(overlay)
+    _note(settings, snapshot, known)
     print_found(_shown(snapshot, found, known), _lines, as_json=as_json)
     if not as_json:
         out.print(f"published {', '.join(overlay)} to {registry.url}")
@@ -127,6 +130,20 @@ def publish(
             out.print("It does not read messages that are published earlier. 'refeed backfill' replays these.")
         for topic in topics:
             out.print(f"next: refeed backfill {topic} --from 24h   replays earlier messages, if they are archived")
+
+
+def _note(settings: "Settings", snapshot: "RegistrySnapshot", known: "Mapping[str, Source | None]") -> None:
+    """Add a line to the history of each source that the registry did not have as it is now, or has no longer."""
+    published = {each.name: each for each in snapshot.sources}
+    with open_deployment(settings) as deployment:
+        for name, source in published.items():
+            before = known.get(name)
+            if before != source or name not in known:
+                changes = None if before is None else render_changes(_to_json(before), _to_json(source))
+                what = "published" if name not in known else "published again"
+                note_event(deployment, "source", name, what, kind=HistoryEventType.APPLIED, changes=changes)
+        for name in sorted(known.keys() - published.keys()):
+            note_event(deployment, "source", name, "removed", kind=HistoryEventType.REMOVED)
 
 
 def _open(settings: "Settings") -> "Registry":

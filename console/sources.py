@@ -7,6 +7,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from console.forms import Action, ActionPage, FormField, form_fault, parse_number, read_time
+from console.jobs import EVENTS
 from console.messages import PREVIEW_BYTES
 from console.view import plain_time, render_utc
 from console.visit import PagePart, Visit
@@ -61,12 +62,13 @@ def read_source(visit: Visit) -> dict[str, Any]:
     context: dict[str, Any] = {"title": name, "name": name, "found": found, "source": found.data}
     if found.problem is not None:
         return context
-    since = find_since(visit)
+    since, subject = find_since(visit), f"source/{name}"
     context |= {
         "since": since,
         "letters": _read_letters(visit, name, since),
         "nights": visit.read(f"nights {name}", lambda: visit.api.list_merge_audits(name)["nights"]),
         "may_redrive": visit.may(RUN),
+        "events": visit.read(subject, lambda: visit.api.list_events(subject, page_size=EVENTS)["events"]),
     }
     # One that has a fault has no schema to have versions of.
     return context if found.data["fault"] else {**context, **_read_versions(visit, name)}

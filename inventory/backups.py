@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal
@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from connectors.pubsub.client import PubSub, SettingDifference, SubscriptionInfo, find_differences
 from connectors.pubsub.stats import SubscriptionStats, read_stats
+from jobs.store.events import TOPIC
 from model.errors import (
     ForbiddenError,
     PubSubError,
@@ -31,11 +32,13 @@ _LOG: Final = structlog.get_logger()
 class AttachedTopic:
     """A topic's backup subscription, and the settings that differ from those of a new one.
 
-    ``is_topic_new`` is whether the topic was created for it; then ``meant`` names topics that may have been meant.
+    ``is_new`` is whether the subscription was created, and ``is_topic_new`` whether the topic was; then ``meant``
+    names topics that may have been meant.
     """
 
     subscription: SubscriptionInfo
     differences: list[SettingDifference]
+    is_new: bool
     is_topic_new: bool = False
     meant: str = ""
 
@@ -49,6 +52,7 @@ def attach_topic(
         TopicNotFoundError: there is no such topic.
         SubscriptionMismatchError: it is attached with another deployment's secret.
     """
+    is_new = find_backup(pubsub, topic) is None
     found = pubsub.attach_backup(
         topic, token=token, ack_deadline_seconds=ack_deadline_seconds, exactly_once=exactly_once
     )
@@ -57,7 +61,15 @@ def attach_topic(
     is_exact = exactly_once or found.exactly_once
     if update and find_differences(found, ack_deadline_seconds=deadline, exactly_once=is_exact):
         found = pubsub.update_subscription(replace(found, ack_deadline_seconds=deadline, exactly_once=is_exact))
-    return AttachedTopic(found, find_differences(found, ack_deadline_seconds=deadline, exactly_once=is_exact))
+    differences = find_differences(found, ack_deadline_seconds=deadline, exactly_once=is_exact)
+    return AttachedTopic(found, differences, is_new)
+
+
+def find_backup(pubsub: PubSub, topic: str) -> SubscriptionInfo | None:
+    """Return the topic's backup subscription, None where it is not attached."""
+    with suppress(SubscriptionNotFoundError):
+        return pubsub.get_subscription(backup_subscription_id(parse_resource_id(topic)))
+    return None
 
 
 class SettingDifferenceOut(BaseModel):
@@ -104,7 +116,7 @@ class TopicBackupOut(BaseModel):
 class TopicBackups:
     """Attaches and detaches topics; ``creates_topics`` also creates a missing topic, as a local Pub/Sub needs.
 
-    It does not close ``pubsub``.
+    It does not close ``pubsub``. ``note`` adds a line to the history of a topic.
 
     Raises:
         ForbiddenError: any call whose ``principal`` lacks STREAMS_OPERATE, or is limited to other topics.
@@ -113,8 +125,17 @@ class TopicBackups:
         PubSubError: any call, when Pub/Sub fails or does not answer.
     """
 
-    def __init__(self, pubsub: PubSub, *, secret: str, ack_deadline_seconds: int, creates_topics: bool) -> None:
+    def __init__(
+        self,
+        pubsub: PubSub,
+        *,
+        secret: str,
+        ack_deadline_seconds: int,
+        creates_topics: bool,
+        note: Callable[..., None],
+    ) -> None:
         self._pubsub = pubsub
+        self._note = note
         self._secret = secret
         self._ack_deadline_seconds = ack_deadline_seconds
         self._creates_topics = creates_topics
@@ -136,9 +157,9 @@ class TopicBackups:
             SubscriptionMismatchError: it is attached with another deployment's secret.
         """
         _require(principal, topic)
-        found = self._find(topic)
+        found = find_backup(self._pubsub, topic)
         if not self._creates_topics:
-            self._check_known(topic)
+            self.check_topic(topic)
         exists = not self._creates_topics or self._pubsub.topic_exists(topic)
         token = replay_token(self._secret, topic)
         wanted = found or SubscriptionInfo(
@@ -174,6 +195,8 @@ class TopicBackups:
             )
             wanted, differences = made.subscription, made.differences
             _LOG.info("topic_attached", topic=topic, by=principal.name)
+            if made.is_new:
+                self._note(TOPIC, topic, f"attached, through {wanted.id}", actor=principal.name)
         return TopicBackupOut(
             topic=topic,
             action="attach",
@@ -202,9 +225,9 @@ class TopicBackups:
             SubscriptionNotFoundError: the topic is not attached.
         """
         _require(principal, topic)
-        found = self._find(topic)
+        found = find_backup(self._pubsub, topic)
         if found is None:
-            self._check_known(topic)
+            self.check_topic(topic)
             subscription = backup_subscription_id(topic)
             raise SubscriptionNotFoundError(f"{topic} is not attached.", subscription=subscription)
         seen = _hash_of("detach", True, found)
@@ -213,6 +236,7 @@ class TopicBackups:
         if not dry_run:
             self._pubsub.delete_subscription(found.id)
             _LOG.info("topic_detached", topic=topic, backlog=backlog, by=principal.name)
+            self._note(TOPIC, topic, f"detached, {found.id} deleted", actor=principal.name)
         return TopicBackupOut(
             topic=topic,
             action="detach",
@@ -229,13 +253,12 @@ class TopicBackups:
             plan=seen,
         )
 
-    def _find(self, topic: str) -> SubscriptionInfo | None:
-        try:
-            return self._pubsub.get_subscription(backup_subscription_id(parse_resource_id(topic)))
-        except SubscriptionNotFoundError:
-            return None
+    def check_topic(self, topic: str) -> None:
+        """Raise unless Pub/Sub has the topic.
 
-    def _check_known(self, topic: str) -> None:
+        Raises:
+            TopicUnknownError: it has not.
+        """
         if not self._pubsub.topic_exists(topic):
             meant = did_you_mean(topic, self._pubsub.list_topics())
             raise TopicUnknownError(f"Pub/Sub has no topic {topic}.{meant}", topic=topic)

@@ -2,18 +2,24 @@
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final
 
-from model.errors import RequestInvalidError, SourceNotFoundError
+import structlog
+
+from jobs.inbox_items import FAILURE_DAYS, InboxItem
+from jobs.store import JobStore
+from jobs.store.events import SOURCE
+from model.errors import RefeedError, RequestInvalidError, SourceNotFoundError
+from model.event import HistoryEvent, HistoryEventType
 from model.moment import render_moment, render_time
 from model.naming import did_you_mean
 from model.principal import READ, Principal
-from model.schema_diff import compare_schemas
+from model.schema_diff import FieldChange, compare_schemas
 from model.window import Window
 from pipeline.inferred import is_table_of
 from pipeline.registry import Registry, RegistrySnapshot, Source, read_snapshot
@@ -21,12 +27,16 @@ from pipeline.repository import TypeVersion, read_versions, repository_table
 from warehouse.counts import Counts, floor
 from warehouse.rows import RowTables
 
+_LOG: Final = structlog.get_logger(__name__)
 # Of each kind of finding in the list of all sources, the largest; one source has all that its stream counts.
 MAX_LISTED: Final = 10
 # Merges that ended longer ago mean little for a source that is merged every night.
 _MERGED_WITHIN: Final = timedelta(days=14)
 # On BigQuery the schemas are read by a query, billed as the 10 MB that a query is billed at least.
 REMEMBERED_SECONDS: Final = 60.0
+# A weekend is shorter.
+_CHANGED_WITHIN: Final = timedelta(days=FAILURE_DAYS)
+_MOST_EVENTS: Final = 1000
 _HOUR: Final = timedelta(hours=1)
 _DAY: Final = timedelta(days=1)
 _KINDS: Final = {"unknown_fields": "unknown", "missing_fields": "missing", "refused": "refused"}
@@ -49,6 +59,7 @@ class SourceCatalog:
     """Describes the registry's sources; safe to use from many threads.
 
     ``open_tables`` opens the tables of rows, to read the schemas that were inferred beside ``dead_letters``.
+    ``store`` has the histories of sources.
 
     Raises:
         ForbiddenError: any call whose ``principal`` lacks the scope READ.
@@ -58,8 +69,14 @@ class SourceCatalog:
     """
 
     def __init__(
-        self, registry: str, figures: SourceFigures, open_tables: Callable[[], RowTables], dead_letters: str
+        self,
+        registry: str,
+        figures: SourceFigures,
+        open_tables: Callable[[], RowTables],
+        dead_letters: str,
+        store: JobStore,
     ) -> None:
+        self._store = store
         self._url = registry
         self._figures = figures
         self._open_tables = open_tables
@@ -118,6 +135,37 @@ class SourceCatalog:
             "versions": [_render_version(each) for each in versions],
             "diff": _diff(versions, before, after),
         }
+
+    def check_source(self, name: str) -> None:
+        """Raise unless the registry has the source, with a fault or without one.
+
+        Raises:
+            SourceNotFoundError: it does not.
+        """
+        snapshot = self._read()
+        if name not in {each.name for each in snapshot.sources} | {each.name for each in snapshot.broken}:
+            raise _not_found(name, snapshot)
+
+    def note_type_changes(self) -> None:
+        """Add each type change of the last seven days to the history of its source, once."""
+        try:
+            self._note_type_changes(datetime.now(UTC) - _CHANGED_WITHIN)
+        except RefeedError as exc:
+            _LOG.warning("type_changes_unknown", code=exc.code, error=exc.message)
+
+    def _note_type_changes(self, since: datetime) -> None:
+        for source in self._read().sources:
+            for new, changed in _type_changes(self._versions_of(source)):
+                if new.noted_at >= since:
+                    what = f"types of columns of {new.table} changed, version {new.number}"
+                    kind, at = HistoryEventType.CHANGED, new.noted_at
+                    fields = {"table": new.table, "changes": [_render_change(each) for each in changed]}
+                    self._store.note_event(SOURCE, source.name, what, actor="pipeline", kind=kind, at=at, **fields)
+
+    def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
+        """Return an item for each of :func:`list_type_changes`."""
+        principal.require(READ)
+        return [_change_item(each) for each in list_type_changes(self._store)]
 
     def _describe(
         self, snapshot: RegistrySnapshot, most: int | None, name: str | None = None
@@ -184,6 +232,15 @@ class SourceCatalog:
                 found = read_snapshot(files, registry.url, is_partial=True) if files else RegistrySnapshot("", ())
                 self._known = (fingerprint, found)
             return self._known[1]
+
+
+def list_type_changes(store: JobStore) -> list[HistoryEvent]:
+    """Return type changes of the last seven days, the newest of each source that nobody has published since."""
+    newest: dict[str, HistoryEvent] = {}
+    since = datetime.now(UTC) - _CHANGED_WITHIN
+    for event in store.list_last_events(since, limit=_MOST_EVENTS, of=(SOURCE, None)):
+        newest.setdefault(event.id, event)
+    return [each for each in newest.values() if each.type is HistoryEventType.CHANGED]
 
 
 _NOTHING: Final[Mapping[str, Any]] = dict.fromkeys(
@@ -261,14 +318,33 @@ def _render_version(version: TypeVersion) -> dict[str, Any]:
     }
 
 
+def _type_changes(versions: Sequence[TypeVersion]) -> Iterator[tuple[TypeVersion, list[FieldChange]]]:
+    """Yield each version that gave columns of its table other types; others only added columns."""
+    for old, new in pairwise(versions):
+        if old.table == new.table and (changed := compare_schemas(old.schema, new.schema).changed):
+            yield new, changed
+
+
 def _last_type_change(versions: Sequence[TypeVersion]) -> dict[str, Any] | None:
-    """Return the newest version that gave a column of its table another type; others only added columns."""
-    found = [
-        {**_render_version(new), "changed": changed}
-        for old, new in pairwise(versions)
-        if old.table == new.table and (changed := compare_schemas(old.schema, new.schema).to_json()["changed"])
-    ]
-    return max(found, key=lambda each: str(each["noted_at"]), default=None)
+    found = max(_type_changes(versions), key=lambda each: each[0].noted_at, default=None)
+    if found is None:
+        return None
+    return {**_render_version(found[0]), "changed": [asdict(each) for each in found[1]]}
+
+
+def _render_change(change: FieldChange) -> dict[str, str]:
+    """Return a change of a column's type as histories have changes of values."""
+    pointer = f"/{change.path.replace('.', '/')}"
+    return {"pointer": pointer, "before": change.before, "after": change.after}
+
+
+def _change_item(event: HistoryEvent) -> InboxItem:
+    changed = ", ".join(
+        f"{each['pointer'][1:].replace('/', '.')} was {each['before']} and is {each['after']}"
+        for each in event.fields["changes"]
+    )
+    message = f"Columns of {event.fields['table']} have another type: {changed}."
+    return InboxItem("type_change", SOURCE, event.id, None, None, None, event.at, message)
 
 
 def _diff(versions: Sequence[TypeVersion], before: int | None, after: int | None) -> dict[str, Any] | None:

@@ -98,14 +98,10 @@ def describe_news(job: Job, kind: JobKind) -> dict[str, Any]:
             "started_at": render_moment(job.started_at),
             "finished_at": render_moment(job.finished_at),
             **kind.describe(job),
-            "error": None if job.error is None else _describe_error(job.error.code),
+            # Its fixed sentence: a webhook leaves the house, so it never quotes a message.
+            "error": job.error and {"code": job.error.code, "message": fixed_sentence(job.error.code)},
         },
     }
-
-
-def _describe_error(code: str) -> dict[str, str]:
-    """Return the code and its fixed sentence: a webhook leaves the house, so it never quotes a message."""
-    return {"code": code, "message": fixed_sentence(code)}
 
 
 def sign(secret: str, *, message_id: str, at: datetime, body: bytes) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Jobs with a driver as people see them: one shape for the API and for ``--json``."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -28,18 +28,8 @@ class DrivenJob:
     @staticmethod
     def fields_of(job: Job) -> dict[str, Any]:
         """Return the values of these fields."""
-        return {
-            "id": job.id,
-            "kind": job.kind,
-            "state": job.state,
-            "created_by": job.created_by,
-            "created_at": job.created_at,
-            "started_at": job.started_at,
-            "finished_at": job.finished_at,
-            "restarts": job.restarts,
-            "error": job.error,
-            "etag": f'"{job.version}"',
-        }
+        names = [each.name for each in fields(DrivenJob) if each.name != "etag"]
+        return {**{name: getattr(job, name) for name in names}, "etag": f'"{job.version}"'}
 
     def to_json(self) -> dict[str, Any]:
         """Return it in the API's shape."""

@@ -1,4 +1,4 @@
-"""Lines of histories: what happened to jobs, streams, manifests and keys, who did it, and why."""
+"""Lines of histories: what happened to jobs, streams, manifests and other objects, who did it, and why."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -26,13 +26,13 @@ class HistoryEventType(StrEnum):
     LAUNCHED = "launched"
     """Somebody launched the stream, or launched it again."""
     APPLIED = "applied"
-    """Somebody applied the manifest. ``version`` is the version that it has since then. ``changes`` lists what
-    changed."""
+    """Somebody applied the manifest, or published the source. ``changes`` lists what changed, and ``version`` is
+    the manifest's version since then."""
     MOVED = "moved"
     """The state of the job or of the stream changed from ``from`` to ``to``."""
     CHANGED = "changed"
-    """Somebody changed options of the job or of the stream. ``options`` lists the names of these options, and
-    ``changes`` lists their values before and after."""
+    """Options of the job or of the stream, or types of the source's columns, changed. ``options`` lists the names
+    of these options, and ``changes`` lists the values before and after."""
     WANTED = "wanted"
     """Somebody drained or cancelled the stream. ``wanted`` contains the wanted state."""
     PAUSED = "paused"
@@ -54,14 +54,14 @@ class HistoryEventType(StrEnum):
     STARTED = "started"
     """The agent started a process for the stream. ``instance_id`` contains the process's id."""
     NOTED = "noted"
-    """Another entry, such as a snapshot or a step of an update of a stream, or a requested run of a schedule."""
+    """Another entry, such as a snapshot, a step of an update, a requested run, or the attachment of a topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryEvent:
     """One line of a history; numbers of one history only grow, with gaps.
 
-    ``resource`` is the kind of a job, or ``stream``, ``manifest`` or ``key``; ``id`` is the job's id, or a name.
+    ``resource`` is a kind of job, or stream, manifest, topic, source or key; ``id`` is the id of a job, or a name.
     ``generation`` is the stream's. ``actor`` is None where nobody wrote down who it was. ``what`` and ``why`` are
     for people alone: nothing may be concluded from them.
     """

@@ -1,4 +1,4 @@
-"""The histories of jobs, streams, manifests and keys: one table of lines."""
+"""The histories of jobs, streams, manifests, topics, sources and keys: one table of lines."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -14,10 +14,12 @@ from model.event import HistoryEvent, HistoryEventType
 STREAM: Final = "stream"
 MANIFEST: Final = "manifest"
 KEY: Final = "key"
+TOPIC: Final = "topic"
+SOURCE: Final = "source"
 # More than a day of a stream whose process dies as often as it can.
 KEPT_LINES: Final = 5000
 # What a job in steps does is told in the history of its stream.
-_LISTED: Final = ("backfill", "merge", "compaction", STREAM, MANIFEST)
+_LISTED: Final = ("backfill", "merge", "compaction", STREAM, MANIFEST, TOPIC, SOURCE)
 
 
 class Events:
@@ -57,13 +59,31 @@ class Events:
             query = query.where(columns.resource != KEY)
         resource, name = of or (None, None)
         if name is not None:
-            is_job = columns.resource.not_in((STREAM, MANIFEST, KEY))
+            is_job = columns.resource.not_in((STREAM, MANIFEST, KEY, TOPIC, SOURCE))
             query = query.where(columns.id == name, is_job if resource is None else columns.resource == resource)
         else:
             listed = (*_LISTED, KEY) if resource is None else (resource,)
             query = query.where(columns.resource.in_(listed), columns.type != HistoryEventType.FOUND)
         with self._database.read() as connection:
             return [read_row(HistoryEvent, row) for row in connection.execute(query)]
+
+    def note_event(
+        self,
+        resource: str,
+        name: str,
+        what: str,
+        *,
+        actor: str,
+        kind: HistoryEventType = HistoryEventType.NOTED,
+        at: datetime | None = None,
+        **fields: Any,
+    ) -> None:
+        """Add a line to the history of a topic or a source; one with the same text and ``at`` is added once."""
+        with self._database.write(f"{resource} {name}") as connection:
+            known = () if at is None else read_events(connection, resource, name, 0)
+            if all((each.at, each.what) != (at, what) for each in known):
+                at = at or self._database.now(connection)
+                append_event(connection, resource, name, kind, at, actor=actor, what=what, **fields)
 
 
 def append_event(

@@ -1,10 +1,14 @@
 """Figures for Prometheus: of this process's answers, and of the jobs that the store holds."""
 
+from datetime import UTC, datetime, timedelta
+
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.metrics import Metrics
 from backfill.run.progress import Progress
 from jobs.store import open_store
+from model.event import HistoryEventType
 from model.fault import FaultRecord
 from model.job import JobState, new_job_id
 from model.principal import ADMIN
@@ -56,6 +60,18 @@ def test_jobs_are_counted_by_kind_and_state_and_not_with_every_call(tmp_path):
     # Whoever asks again at once costs the store nothing.
     store.insert(new_job_id("bf"), "backfill", {}, actor="ann")
     assert parse(metrics.render())["refeed_jobs", "backfill", "PENDING"] == 1
+    store.close()
+
+
+def test_a_type_change_of_a_source_has_its_time(tmp_path):
+    store = open_store(f"sqlite:///{tmp_path / 'jobs.db'}")
+    at = datetime.now(UTC) - timedelta(minutes=3)
+    store.note_event("source", "orders", "types changed", actor="pipeline", kind=HistoryEventType.CHANGED, at=at)
+    store.note_event("source", "members", "published", actor="ann")
+    figures = parse(Metrics(lambda: store, list).render())
+    name = "refeed_source_last_type_change_timestamp_seconds"
+    found = {key: value for key, value in figures.items() if key[0] == name}
+    assert found == {(name, "orders"): pytest.approx(at.timestamp())}
     store.close()
 
 

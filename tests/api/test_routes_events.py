@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from model.event import HistoryEventType
 from model.job import JobState, new_job_id
 from model.manifest_record import NewRun, RunState, Settlement
 from model.principal import ADMIN, READ, Principal
@@ -71,7 +72,7 @@ def test_who_changed_an_object_is_in_its_history(api, client, refeed):
     later = {"object": "stream/backup", "since": (datetime.now(UTC) + timedelta(hours=1)).isoformat()}
     assert client.get("/events", params=later).json()["events"] == []
     assert "Did you mean stream/backup?" in refeed("events", "backup")[2]
-    for wrong in ("schedules/nightly-merge", "stream/"):
+    for wrong in ("schedules/nightly-merge", "stream/", "source/"):
         assert_problem(client.get("/events", params={"object": wrong}), 422, "request_invalid")
 
 
@@ -83,6 +84,8 @@ def test_who_changed_an_object_is_in_its_history(api, client, refeed):
         ("stream/nightly-merge", "stream_not_found", "Did you mean manifest/nightly-merge?"),
         ("schedule/none", "manifest_not_found", ""),
         ("key/none", "key_not_found", ""),
+        ("topic/ordres", "topic_unknown", "Did you mean orders?"),
+        ("source/none", "source_not_found", ""),
     ],
 )
 def test_an_object_that_never_was_is_no_object_without_events(client, refeed, subject, code, hint):
@@ -92,7 +95,35 @@ def test_an_object_that_never_was_is_no_object_without_events(client, refeed, su
     assert problem["detail"].endswith(f" {hint}".strip() or ".")
     exit_code, _, said = refeed("events", subject)
     assert (exit_code, subject.rpartition("/")[2] in said) == (4, True)
-    assert subject.startswith("stream/") or f"There is no {subject.rpartition('/')[0] or 'job'} " in said
+    kind = subject.rpartition("/")[0]
+    assert kind in {"stream", "topic", "source"} or f"There is no {kind or 'job'} " in said
+
+
+def test_who_attached_and_detached_a_topic_is_in_its_history(client, refeed):
+    assert client.get("/events", params={"object": "topic/replay"}).json()["events"] == []
+    for verb in ("attach", "attach", "detach"):
+        assert client.post(f"/topics/replay:{verb}").status_code == 200
+    found = client.get("/events", params={"object": "topic/replay"}).json()["events"]
+    assert [(each["actor"], each["what"]) for each in found] == [
+        ("local", "detached, refeed-backup.replay deleted"),
+        ("local", "attached, through refeed-backup.replay"),
+    ]
+    assert "topic/replay" in refeed("events", "topic/replay")[1]
+    assert found == client.get("/events", params={"page_size": 2}).json()["events"]
+
+
+def test_a_type_change_waits_in_the_inbox_with_its_source(api, client, refeed):
+    changes = [{"pointer": "/lines/amount", "before": "INT64", "after": "STRING"}]
+    fields = {"kind": HistoryEventType.CHANGED, "table": "staging.hooks", "changes": changes}
+    api.store.note_event("source", "hooks", "types of columns changed", actor="pipeline", **fields)
+    (item,) = [each for each in client.get("/inbox").json()["items"] if each["resource"] == "source"]
+    assert (item["kind"], item["id"], item["state"]) == ("type_change", "hooks", None)
+    assert "lines.amount was INT64 and is STRING" in item["message"]
+    assert item in client.get("/status").json()["inbox"]
+    said = refeed("inbox")[1]
+    assert ("type_change  hooks" in said, "refeed describe source/hooks" in said) == (True, True)
+    assert '/lines/amount: "INT64" -> "STRING"' in refeed("events", "source/hooks")[1]
+    api.store.note_event("source", "hooks", "removed", actor="ann", kind=HistoryEventType.REMOVED)
 
 
 def test_only_an_administrator_sees_keys_come_and_go(start_api):

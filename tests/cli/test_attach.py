@@ -1,7 +1,10 @@
 import json
+from contextlib import closing
 
 from connectors.pubsub.client import PubSub
+from jobs.store import JobStore
 from model.message import replay_filter, replay_token
+from model.settings import read_settings
 from tests.labels import label_topic
 
 
@@ -26,6 +29,25 @@ def test_attaching_makes_the_topic_and_a_subscription_that_leaves_replays_out(re
 def test_attaching_twice_is_attaching_once(refeed, pubsub_server):
     made = "orders did not exist, and was created\n"
     assert refeed("attach", "orders").out == made + refeed("attach", "orders").out
+
+
+def test_what_is_attached_and_detached_at_the_terminal_is_in_the_topic_s_history(refeed, pubsub_server, home):
+    for words in (("attach", "orders"), ("attach", "orders", "--update"), ("detach", "orders", "--yes")):
+        assert refeed(*words).code == 0
+    with closing(JobStore(read_settings({"REFEED_HOME": str(home)}).job_store)) as store:
+        found = store.list_last_events(limit=9, of=("topic", "orders"))
+    assert [each.what for each in found] == [
+        "detached, refeed-backup.orders deleted",
+        "attached, through refeed-backup.orders",
+    ]
+    assert all(each.actor.startswith("terminal") for each in found)
+
+
+def test_a_topic_is_attached_although_its_history_can_not_be_written(refeed, pubsub_server, monkeypatch):
+    monkeypatch.setenv("REFEED_JOB_STORE", "postgresql://127.0.0.1:1/none")
+    result = refeed("attach", "orders")
+    assert (result.code, "is backed up through" in result.out) == (0, True)
+    assert "'refeed events topic/orders' does not show this" in " ".join(result.err.split())
 
 
 def test_a_topic_that_is_created_may_be_a_slip_of_one_that_is_there(refeed, pubsub_server):

@@ -1,9 +1,11 @@
 import json
 import re
+from contextlib import closing
 
 import pytest
 
 from connectors.lake.rows import LakeRowTable
+from jobs.store import JobStore
 from model.settings import read_settings
 from pipeline.entries import SourceEntry
 from pipeline.registry import Registry
@@ -52,6 +54,24 @@ def test_an_inferred_source_is_named_although_nothing_of_it_can_be_compared(refe
     assert "hooks: no change of its entry." in refeed("source", "diff", path).out
     (path,) = files(sources="sources: {hooks: {topic: calls, schema: inferred}}")[1:]
     assert "hooks: its entry changes." in refeed("source", "diff", path).out
+
+
+def test_what_is_published_is_in_the_history_of_each_source(refeed, files, settings):
+    def last(name):
+        with closing(JobStore(settings.job_store)) as store:
+            found = store.list_last_events(limit=9, of=("source", name))
+        return [(each.type.value, each.what, each.fields) for each in found]
+
+    for sources in (SOURCES, SOURCES, SOURCES.replace("topic: hooks", "topic: calls")):
+        assert refeed("source", "publish", *files(sources=sources)).code == 0
+    changed, made = last("hooks")
+    assert made == ("applied", "published", {})
+    assert changed[:2] == ("applied", "published again")
+    assert {"pointer": "/topic", "before": "hooks", "after": "calls"} in changed[2]["changes"]
+    assert [what for _, what, _ in last("orders")] == ["published"]
+    alone = files(sources="sources: {hooks: {topic: calls, schema: inferred}}")[1]
+    assert refeed("source", "publish", alone).code == 0
+    assert last("orders")[0] == ("removed", "removed", {})
 
 
 def test_the_help_shows_a_whole_file_and_the_words_for_other_sources(refeed, files):

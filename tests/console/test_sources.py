@@ -62,6 +62,7 @@ def test_one_source_has_its_findings_versions_letters_and_nights_escaped(ann):
     assert "wrong_type lines[].count 3 unknown" in text
     assert "keys_unique: expected 90, found 91" in text
     assert "audit_failed" in text
+    assert "History" in text
     back = words_of(ann.get("/console/sources/hooks?type=push&before=2&after=1").text)
     assert "not wider: some old values may not fit" in back
     wrong = ann.get("/console/sources/hooks?type=push&before=7")

@@ -59,6 +59,22 @@ def test_every_history_is_in_the_list_and_keys_only_where_they_may_be_seen(store
     assert store.list_last_events(datetime.now(UTC) + timedelta(hours=1), limit=100) == []
 
 
+def test_what_happened_to_a_topic_or_a_source_is_its_history_and_in_the_list(store, insert):
+    at = datetime.now(UTC) - timedelta(hours=1)
+    for _ in range(2):
+        store.note_event("source", "orders", "types changed", actor="pipeline", at=at, table="staging.orders")
+    store.note_event("topic", "orders", "attached", actor="ann")
+    store.note_event("topic", "orders", "attached", actor="ann")
+    insert()
+    (event,) = store.list_last_events(limit=9, of=("source", "orders"))
+    assert (event.type, event.at, event.actor) == ("noted", at, "pipeline")
+    assert event.fields == {"table": "staging.orders"}
+    assert [each.what for each in store.list_last_events(limit=9, of=("topic", "orders"))] == ["attached"] * 2
+    assert store.list_last_events(limit=9, of=(None, "orders")) == [], "neither is a job"
+    listed = [each.resource for each in store.list_last_events(at, limit=9)]
+    assert sorted(listed) == ["backfill", "source", "topic", "topic"]
+
+
 def test_pages_of_any_size_have_each_line_once_also_where_all_are_of_one_moment(store, insert):
     since = datetime.now(UTC) - timedelta(minutes=1)
     for _ in range(3):

@@ -14,6 +14,7 @@ from api.metrics import Metrics
 from api.stream_figures import FIGURES
 from inventory.streams import StreamInfo
 from jobs.store import JobStore
+from model.event import HistoryEventType
 from model.fault import FaultRecord
 from model.job import JobState, new_job_id
 
@@ -44,6 +45,7 @@ def catalogue(tmp_path_factory):
     store = JobStore(tmp_path_factory.mktemp("store") / "jobs.db")
     job = store.insert(new_job_id("bf"), "backfill", {}, actor="ann")
     store.move(job.id, JobState.FAILED, actor="refeed", error=FaultRecord("x", "X."))
+    store.note_event("source", "orders", "types changed", actor="pipeline", kind=HistoryEventType.CHANGED)
     names = [figure.name.removeprefix("refeed_stream_") for figure in FIGURES]
     fields = dict.fromkeys(StreamInfo.__dataclass_fields__)
     numbers = ("seconds_since_report", "over_seconds", "lag_seconds", "backlog_messages", "batch_seconds")

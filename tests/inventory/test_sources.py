@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from inventory import sources
 from inventory.sources import MAX_LISTED, SourceCatalog, SourceFigures
-from model.errors import ForbiddenError, RequestInvalidError, SourceNotFoundError
+from jobs.store import JobStore
+from model.errors import ForbiddenError, RequestInvalidError, SourceNotFoundError, WarehouseError
+from model.event import HistoryEventType
+from model.moment import render_time
 from model.principal import LOCAL, MESSAGES, Principal
 from model.settings import Settings, read_settings
 from model.volume import HourVolumes, Volume
@@ -44,11 +48,13 @@ class World:
         self.statuses: list[dict[str, Any]] = []
         self.merged: list[dict[str, Any]] = []
         self.unknown: tuple[Window, ...] = ()
+        self.store = JobStore(settings.home / "jobs.db")
         self.catalog = SourceCatalog(
             settings.registry,
             SourceFigures(self, lambda: self.statuses, self.merged_since),  # type: ignore[arg-type]
             self.open_tables,
             settings.dead_letter_table,
+            self.store,
         )
 
     def open_tables(self) -> Any:
@@ -201,6 +207,40 @@ def test_a_new_column_is_no_change_of_a_type_and_the_newest_change_is_shown(worl
     assert (change["table"], change["number"]) == ("staging.hooks_push", 3)
     assert change["changed"] == [{"path": "old", "before": "BOOL", "after": "JSON", "is_wider": True}]
     assert world.find("orders")["last_type_change"] is None
+
+
+def test_a_type_change_is_in_the_history_once_and_in_the_inbox_until_somebody_publishes_the_source(world):
+    world.note("hooks", "push", 1, NARROW, "staging.hooks_push")
+    world.note("hooks", "push", 2, WIDE, "staging.hooks_push")
+    for _ in range(2):
+        world.catalog.note_type_changes()
+    (event,) = world.store.list_last_events(limit=9, of=("source", "hooks"))
+    assert (event.type, event.actor, event.fields["table"]) == ("changed", "pipeline", "staging.hooks_push")
+    assert event.fields["changes"] == [{"pointer": "/id", "before": "INT64", "after": "STRING"}]
+    assert render_time(event.at) == world.find("hooks")["last_type_change"]["noted_at"]
+    assert world.store.list_last_events(limit=9) == [event]
+    (item,) = world.catalog.list_inbox(principal=LOCAL)
+    assert (item.kind, item.resource, item.id, item.since) == ("type_change", "source", "hooks", event.at)
+    assert item.message == "Columns of staging.hooks_push have another type: id was INT64 and is STRING."
+    world.store.note_event("source", "hooks", "published again", actor="ann", kind=HistoryEventType.APPLIED)
+    assert world.catalog.list_inbox(principal=LOCAL) == []
+
+
+def test_a_type_change_of_long_ago_is_no_news(world, monkeypatch):
+    world.note("hooks", "push", 1, NARROW, "staging.hooks_push")
+    world.note("hooks", "push", 2, WIDE, "staging.hooks_push")
+    monkeypatch.setattr(sources, "_CHANGED_WITHIN", timedelta(0))
+    world.catalog.note_type_changes()
+    assert world.store.list_last_events(limit=9) == []
+
+
+def test_type_changes_that_can_not_be_read_stop_nothing(world, monkeypatch):
+    def fail():
+        raise WarehouseError("The warehouse is away.")
+
+    monkeypatch.setattr(world.catalog, "_open_tables", fail)
+    world.catalog.note_type_changes()
+    assert world.catalog.list_inbox(principal=LOCAL) == []
 
 
 def test_a_source_that_the_registry_lacks_is_not_found(world, tmp_path):

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from api.metrics import Metrics
 from collector.figures import Figures
 from jobs.store import JobCount, JobStore
+from model.event import HistoryEvent, HistoryEventType
 from model.job import JobState
 from tests.guards.reference.markdown import ROOT, page, prose, sentence, table
 
@@ -40,6 +41,10 @@ class _OneJob:
 
     def find_last_failures(self) -> dict[str, datetime]:
         return {"backfill": datetime(2026, 1, 1, tzinfo=UTC)}
+
+    def list_last_events(self, since: datetime, **_: Any) -> list[HistoryEvent]:
+        """Return a type change."""
+        return [HistoryEvent(1, "source", "orders", since, None, HistoryEventType.CHANGED, "types changed", None)]
 
 
 def render_metrics() -> str:
