@@ -105,19 +105,8 @@ def append_event(
     """
     columns = EVENTS.c
     given = {field: value for field, value in fields.items() if value is not None}
-    connection.execute(
-        EVENTS.insert().values(
-            resource=resource,
-            id=name,
-            at=at,
-            actor=actor,
-            type=kind,
-            what=what,
-            why=why,
-            generation=generation,
-            fields=given,
-        )
-    )
+    line = {"resource": resource, "id": name, "at": at, "actor": actor, "type": kind, "what": what, "why": why}
+    connection.execute(EVENTS.insert().values(**line, generation=generation, fields=given))
     is_its = (columns.resource == resource, columns.id == name)
     newest = sa.select(columns.number).where(*is_its).order_by(columns.number.desc())
     last = connection.scalar(newest.offset(KEPT_LINES).limit(1))
