@@ -10,19 +10,6 @@ from pipeline.mapping import map_message
 from pipeline.schema import message_schema
 from tests.pipeline.conftest import TAGS, compile_protos, messages
 
-MESSAGE = """
-import "google/protobuf/timestamp.proto";
-message Order {
-  int64 id = 1;
-  string customer_name = 2;
-  repeated Line lines = 3;
-  google.protobuf.Timestamp at = 4;
-  map<string, int32> stock = 5;
-  oneof way { string by_mail = 6; string by_phone = 7; }
-}
-message Line { string sku = 1; int32 count = 2; }
-"""
-
 
 def open_proto2(folder, text: str) -> Decoder:
     (folder / "old.proto").write_text(f'syntax = "proto2";\n{text}')
@@ -33,7 +20,7 @@ def open_proto2(folder, text: str) -> Decoder:
 
 @pytest.fixture
 def open_decoder(describe):
-    def make(text: str = MESSAGE, name: str = "Order", **options) -> Decoder:
+    def make(text: str = "plain.proto", name: str = "Order", **options) -> Decoder:
         message = describe(text).message(name)
         columns = arrow_schema(message_schema(message, variant=options.get("variant", "plain")))
         return Decoder(map_message(message), columns, version="v1", topic="orders", token="token", **options)
@@ -89,23 +76,6 @@ def test_what_is_no_row_is_refused_with_a_code_and_its_place_and_nothing_else_is
     assert decoded.indices == [0, 2]
 
 
-TEXTS = """
-import "google/protobuf/wrappers.proto";
-message T {
-  string a = 1;
-  repeated string many = 2;
-  map<string, string> by_name = 3;
-  google.protobuf.StringValue wrapped = 4;
-  string moment = 5 [(refeed.type) = "INT64"];
-  double d = 6;
-  int64 n = 7;
-  N deep = 8;
-  string price = 9 [(refeed.type) = "NUMERIC"];
-}
-message N { string a = 1; }
-"""
-
-
 @pytest.mark.parametrize(
     ("text", "number"),
     [
@@ -117,7 +87,9 @@ message N { string a = 1; }
     ],
 )
 def test_an_integer_with_a_fraction_of_zeros_is_that_integer(open_decoder, text, number):
-    decoded = open_decoder(TEXTS, "T").decode(messages(b'{"n": %b, "d": %b, "new": %b}' % (text, text, text)))
+    decoded = open_decoder("texts.proto", "T").decode(
+        messages(b'{"n": %b, "d": %b, "new": %b}' % (text, text, text))
+    )
     assert not decoded.refused
     (row,) = decoded.rows.to_pylist()
     assert (row["n"], row["d"]) == (number, float(number))
@@ -131,7 +103,7 @@ def test_a_large_number_that_is_no_integer_of_64_bits_is_refused(decoder, text):
 
 
 def test_a_source_may_take_numbers_and_booleans_for_texts_as_protobufs_reader_for_java_does(describe):
-    message = describe(TEXTS).message("T")
+    message = describe("texts.proto").message("T")
     plans, columns = map_message(message), arrow_schema(message_schema(message))
     found = {"version": "v1", "topic": "orders", "token": "token"}
     exact = Decoder(plans, columns, **found, scalars_as_text=True)

@@ -35,24 +35,11 @@ sources:
     schema: inferred
     event_type_attribute: event
 """
-MESSAGE = """
-syntax = "proto3";
-package shop;
-import "google/protobuf/timestamp.proto";
-message Order {
-  int64 id = 1;
-  google.protobuf.Timestamp updated_at = 2;
-  int64 version = 3;
-  repeated string tags = 4;
-}
-message Tree { repeated Tree children = 1; }
-"""
 
 
 @pytest.fixture
 def shop(tmp_path):
-    (tmp_path / "shop.proto").write_text(MESSAGE)
-    return compile_protos(tmp_path, "shop.proto")
+    return compile_protos(tmp_path, "registered.proto")
 
 
 @pytest.fixture
