@@ -20,11 +20,12 @@ from jobs.keys import Keyring
 from jobs.store import JobStore
 from local.server import PubSubServer
 from model.settings import read_settings
+from tests.api.terminal import refeed
 from tests.issuer import issuer, keys_by_kind
 from tests.waiting import wait_until
 from tests.worlds.launchers import IdleLauncher
 
-__all__ = ["issuer", "keys_by_kind"]
+__all__ = ["issuer", "keys_by_kind", "refeed"]
 
 _SECONDS = 20.0
 TOPICS = ("replay", "orders", "other", "examples", "planned", "steered")

@@ -1,13 +1,10 @@
 """The terminal, run in the tests' process against an API that a test serves."""
 
 import sys
-from collections.abc import Callable
 
 import pytest
 
 from cli.main import main
-
-Refeed = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture

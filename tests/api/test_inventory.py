@@ -7,10 +7,7 @@ import pytest
 from connectors.lake.archive import LakeArchive
 from model.principal import MESSAGES, PLAN, READ, RUN
 from streams.status import StatusFile
-from tests.api.terminal import refeed
 from tests.archive import fill_archive, messages, write_commits
-
-__all__ = ["refeed"]
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,9 @@ from model.job import new_job_id
 from model.principal import READ, STREAMS_OPERATE, STREAMS_READ
 from model.stream_options import StreamKind
 from model.stream_record import Wanted
-from tests.api.terminal import refeed
 from tests.contract.test_job_store_snapshots import complete
 from tests.waiting import wait_until
 from tests.worlds.job_store import empty
-
-__all__ = ["refeed"]
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,9 @@ from rollout.formats import own_formats
 from rollout.releases import Releases
 from streams.folder import StreamFolder
 from streams.status import StatusFile, place_of
-from tests.api.terminal import refeed
 from tests.rollout.wheels import write_small_release
 from tests.worlds.job_store import empty
 
-__all__ = ["refeed"]
 # A release that reads neither the journal nor the lake's parts of this version, and writes another journal.
 NEWER = """
 import json as _json

@@ -2,10 +2,6 @@
 
 import json
 
-from tests.api.terminal import refeed
-
-__all__ = ["refeed"]
-
 
 def test_a_compaction_is_created_once_a_key_and_runs_again(client, api, refeed):
     sent = {"json": {"tables": ["archive"]}, "headers": {"Idempotency-Key": "k"}}

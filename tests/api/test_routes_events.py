@@ -13,9 +13,6 @@ from model.stream_options import StreamKind
 from rollout.manifests.manifest import parse_manifest
 from streams.status import StatusFile
 from tests.api.backfills import assert_problem
-from tests.api.terminal import refeed
-
-__all__ = ["refeed"]
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,6 @@ from jobs.store.tables import JOBS
 from model.job import JobState
 from streams.status import StatusFile
 from tests.api.backfills import assert_problem
-from tests.api.terminal import refeed
-
-__all__ = ["refeed"]
 
 NOW = datetime.now(UTC)
 

@@ -13,9 +13,8 @@ from model.errors import UpdateInProgressError
 from model.principal import READ, RUN, SCHEDULES_APPLY
 from model.stream_options import StreamKind
 from tests.api.manifests import BACKFILL, MERGE, RANGE, SNAPSHOT, TEMPLATE, api, one, plan, put
-from tests.api.terminal import refeed
 
-__all__ = ["api", "refeed"]
+__all__ = ["api"]
 
 
 @pytest.fixture(scope="module")

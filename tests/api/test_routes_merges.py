@@ -7,10 +7,7 @@ from model.job import JobState, new_job_id
 from reporting.kind import MERGE
 from reporting.request import MergeRequest
 from reporting.view import describe_failure, describe_report
-from tests.api.terminal import refeed
 from warehouse.merges import MergeReport
-
-__all__ = ["refeed"]
 
 
 def test_the_nights_of_each_source_have_their_audits_newest_first_without_dry_runs(client, api, refeed):

@@ -13,10 +13,8 @@ from connectors.lake.archive import LakeArchive
 from model.moment import render_moment
 from model.principal import PLAN, READ, RUN
 from tests.api.backfills import assert_problem
-from tests.api.terminal import refeed
 from tests.archive import messages, write_commits
 
-__all__ = ["refeed"]
 START = datetime.now(UTC) - timedelta(hours=3)
 END = START + timedelta(hours=1)
 TICK = timedelta(microseconds=1)

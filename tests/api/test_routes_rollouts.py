@@ -11,11 +11,9 @@ from model.principal import READ, ROLLOUTS_APPLY, SCHEDULES_APPLY, STREAMS_OPERA
 from model.stream_options import StreamKind
 from model.stream_record import StreamState
 from model.stream_update import UNWANTED, UpdateFault, UpdateState
-from tests.api.terminal import refeed
 from tests.worlds.job_store import empty
 from tests.worlds.update_jobs import advance_update
 
-__all__ = ["refeed"]
 AGENT = "agent-1"
 TEXT = """\
 kind: Rollout

@@ -10,10 +10,9 @@ import pytest
 from jobs.store.tables import MANIFESTS, SCHEDULE_RUNS
 from model.stream_options import StreamKind
 from tests.api.manifests import BACKFILL, MERGE, RANGE, SNAPSHOT, TEMPLATE, api, one, put
-from tests.api.terminal import refeed
 from tests.waiting import wait_until
 
-__all__ = ["api", "refeed"]
+__all__ = ["api"]
 
 TEMPLATED = """\
 kind: Schedule

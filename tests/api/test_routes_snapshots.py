@@ -10,12 +10,10 @@ from model.fault import FaultRecord
 from model.stream_options import StreamKind
 from model.stream_record import Wanted
 from model.stream_snapshot import SnapshotState, SourceSnapshot
-from tests.api.terminal import refeed
 from tests.worlds.job_store import empty
 from tests.worlds.restores import end_restore, list_running_restores
 from tests.worlds.snapshot_jobs import complete_snapshot, end_deletion, fail_snapshot
 
-__all__ = ["refeed"]
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SOURCE = SourceSnapshot("refeed-backup.orders", "refeed.sn_1.refeed-backup.orders", "orders", NOON)
 

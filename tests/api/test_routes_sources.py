@@ -3,10 +3,7 @@
 from model.settings import read_settings
 from pipeline.registry import Registry
 from streams.status import StatusFile
-from tests.api.terminal import refeed
 from tests.inventory.test_sources import NARROW, WIDE, World
-
-__all__ = ["refeed"]
 
 SOURCES = b"sources: {hooks: {topic: hooks, schema: inferred}, odd: {topic: odd, schema: inferred, message: m}}"
 

@@ -11,10 +11,8 @@ from jobs.store.tables import EVENTS, MANAGED_STREAMS
 from model.message import Message
 from model.stream_record import StreamHome, StreamState
 from streams.status import StatusFile
-from tests.api.terminal import refeed
 from tests.worlds.job_store import empty
 
-__all__ = ["refeed"]
 AGENT = str(LeaseOwner.current())
 
 

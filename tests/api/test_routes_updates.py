@@ -10,11 +10,9 @@ from jobs.store.tables import EVENTS, JOBS, MANAGED_STREAMS
 from model.stream import AgentReport
 from model.stream_options import StreamKind
 from model.stream_update import StreamUpdate, UpdateFault, UpdateReplay, UpdateState
-from tests.api.terminal import refeed
 from tests.worlds.job_store import empty
 from tests.worlds.update_jobs import advance_update
 
-__all__ = ["refeed"]
 UPDATES = {"kind": "update", "stream": "backup"}
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CHECKED: dict[str, Any] = {

@@ -18,10 +18,7 @@ from model.job import JobState, new_job_id
 from model.message import backup_subscription_id
 from model.stream_update import ENDED_UPDATES
 from streams.status import StatusFile
-from tests.api.terminal import refeed
 from tests.waiting import wait_until
-
-__all__ = ["refeed"]
 
 ASKED = BackfillRequest(query="SELECT 1", topic="orders").to_json()
 WINDOW = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}

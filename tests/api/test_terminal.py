@@ -9,10 +9,7 @@ import pytest
 from backfill.plan.request import BackfillRequest
 from connectors.lake.archive import LakeArchive
 from model.declaration import declared_fields
-from tests.api.terminal import refeed
 from tests.archive import messages, write_commits
-
-__all__ = ["refeed"]
 
 QUERY = "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE >= @day"
 DAY = f"day:DATE:{(datetime.now(UTC).date() - timedelta(days=1)).isoformat()}"

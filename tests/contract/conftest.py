@@ -20,6 +20,14 @@ def url(request, tmp_path):
     return request.getfixturevalue("make_postgresql_store")()
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty(request, tmp_path):
+    """Return the url of a database without any table."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'jobs.db'}"
+    return request.getfixturevalue("postgresql").make_database()
+
+
 @pytest.fixture
 def store(url):
     store = open_store(url)

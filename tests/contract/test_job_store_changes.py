@@ -18,9 +18,7 @@ from rollout.service import StreamService
 from rollout.snapshots import SnapshotService
 from rollout.stream_changes import stream_acts
 from rollout.updates import UpdateService
-from tests.worlds.migrations import AT, empty, insert, insert_stream, migrate_to
-
-__all__ = ["empty"]
+from tests.worlds.migrations import AT, insert, insert_stream, migrate_to
 
 ANN = Principal("key:ann", frozenset({STREAMS_OPERATE}), ("orders",))
 BOB = Principal("key:bob", frozenset({STREAMS_OPERATE}))

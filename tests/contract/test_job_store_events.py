@@ -11,9 +11,7 @@ from jobs.store.tables import EVENTS
 from model.job import JobState
 from model.principal import READ, Principal
 from model.stream_options import StreamKind
-from tests.worlds.migrations import AT, empty, insert, insert_stream, migrate_to
-
-__all__ = ["empty"]
+from tests.worlds.migrations import AT, insert, insert_stream, migrate_to
 
 ANN = Principal("key:ann", frozenset({READ}))
 

@@ -17,9 +17,7 @@ from model.stream_snapshot import SnapshotState
 from rollout.manifests.manifest import parse_manifest
 from rollout.manifests.schedule import read_schedule
 from tests.work import counted
-from tests.worlds.migrations import empty, insert, migrate_to
-
-__all__ = ["empty"]
+from tests.worlds.migrations import insert, migrate_to
 
 ANN = Principal("ann", frozenset({RUN, READ}), ("orders",))
 REQUEST = {"job": {"kind": "merge", "request": {}}, "time_zone": "UTC"}

@@ -16,11 +16,9 @@ from model.rollout_record import RolloutSide
 from model.stream_snapshot import SnapshotPlace, SnapshotState
 from model.stream_update import UpdateFault, UpdateReplay, UpdateRequest, UpdateState
 from rollout.manifests.schedule import ScheduleManifest, read_schedule
-from tests.worlds.migrations import AT, empty, insert, insert_stream, migrate_to
+from tests.worlds.migrations import AT, insert, insert_stream, migrate_to
 from tests.worlds.snapshot_jobs import complete_snapshot
 from tests.worlds.update_jobs import advance_update
-
-__all__ = ["empty"]
 
 pytestmark = pytest.mark.usefixtures("migrations")
 

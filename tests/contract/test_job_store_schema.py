@@ -23,9 +23,7 @@ from model.errors import SettingsError, StoreError, StoreUnavailableError
 from model.fault import FaultRecord
 from model.job import JobState
 from model.stream_snapshot import SnapshotReason, SnapshotState
-from tests.worlds.migrations import ROOT, empty, migrate_to
-
-__all__ = ["empty"]
+from tests.worlds.migrations import ROOT, migrate_to
 
 pytestmark = pytest.mark.usefixtures("migrations")
 

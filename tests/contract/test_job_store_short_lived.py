@@ -8,9 +8,7 @@ import pytest
 from jobs.store import Idempotency, KeySession, StoredPlan, UserSession, open_store
 from model.errors import IdempotencyInProgressError
 from model.stream import AgentReport, StreamReport
-from tests.worlds.migrations import AT, empty, insert, migrate_to
-
-__all__ = ["empty"]
+from tests.worlds.migrations import AT, insert, migrate_to
 
 pytestmark = pytest.mark.usefixtures("migrations")
 

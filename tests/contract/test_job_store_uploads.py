@@ -9,9 +9,7 @@ import pytest
 from jobs.store import JobStore, open_store
 from model.errors import LeaseLostError, ManifestOwnedError
 from model.principal import RUN, SCHEDULES_APPLY, Principal
-from tests.worlds.migrations import empty, insert, migrate_to
-
-__all__ = ["empty"]
+from tests.worlds.migrations import insert, migrate_to
 
 SOURCE = "upload:gs://ours/manifests"
 UPLOADER = Principal(SOURCE, frozenset({RUN, SCHEDULES_APPLY}))

@@ -4,21 +4,12 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
 ROOT = Path(__file__).parents[2]
 AT: Final = "2026-01-02T03:04:05+00:00"
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def empty(request, tmp_path):
-    """Return the url of a database without any table."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'jobs.db'}"
-    return request.getfixturevalue("postgresql").make_database()
 
 
 def migrate_to(empty: str, revision: str) -> sa.Engine:
