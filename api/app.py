@@ -26,7 +26,7 @@ from api.server import MAX_HEAD_BYTES
 from api.state import AppState, OpenApp, Services, put_state
 from api.swagger import router as swagger
 from api.unknown_parameters import refuse_unknown_parameters
-from inventory.streams import StreamInfo
+from inventory.streams import StreamOut
 from model.errors import RefeedError
 from model.settings import Settings
 
@@ -63,7 +63,7 @@ def make_app(settings: Settings, open_services: OpenServices) -> FastAPI:
             threading.Thread(target=_prepare, args=(state.opened,), name="prepare", daemon=True).start()
             yield
 
-    def measure_streams() -> Sequence[StreamInfo]:
+    def measure_streams() -> Sequence[StreamOut]:
         return state.open.services.inventory.measure_streams()
 
     app = FastAPI(

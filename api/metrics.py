@@ -13,7 +13,7 @@ from api.operations import find_operation
 from api.stream_figures import ScrapedCollector, StreamFigures
 from backfill.steer.kind import BACKFILL
 from inventory.sources import list_type_changes
-from inventory.streams import StreamInfo
+from inventory.streams import StreamOut
 from jobs.store import JobCount, JobStore
 from model.job import JobState
 
@@ -36,7 +36,7 @@ class Metrics:
     ``store`` gives the store of the app's life, ``streams`` the streams as they are now.
     """
 
-    def __init__(self, store: Callable[[], JobStore], streams: Callable[[], Sequence[StreamInfo]]) -> None:
+    def __init__(self, store: Callable[[], JobStore], streams: Callable[[], Sequence[StreamOut]]) -> None:
         self._registry = CollectorRegistry()
         self._answers = Counter(
             "refeed_http_answers",

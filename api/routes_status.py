@@ -12,11 +12,11 @@ from api.schemas_backfills import BackfillOut
 from api.schemas_jobs import CompactionOut
 from api.schemas_merges import MergeOut
 from api.schemas_snapshots import RollbackOut
-from api.schemas_streams import StreamOut
 from api.schemas_updates import UpdateOut
 from api.state import Services, services_of, state_of
 from inventory.service import Inventory
 from inventory.status import StatusProblem
+from inventory.streams import StreamOut
 from jobs.collection import JobCollection
 from jobs.inbox_items import InboxItem, InboxKind
 from jobs.listing import MAX_PAGE_SIZE, ListRequest

@@ -21,17 +21,11 @@ from api.answers import (
     versioned,
 )
 from api.schemas_changes import WAITS, wait_for_approval
-from api.schemas_streams import (
-    StreamChange,
-    StreamDrain,
-    StreamHistories,
-    StreamOut,
-    StreamsOut,
-)
+from api.schemas_streams import StreamChange, StreamDrain, StreamHistories, StreamsOut
 from api.watching import LOG_ANSWER, Tail
 from inventory.history import SPANS, Over
 from inventory.service import Inventory
-from inventory.streams import StreamInfo
+from inventory.streams import StreamOut
 from jobs.log import DEFAULT_TAIL_LINES
 from model.stream_record import StreamRecord
 from rollout.request import StreamLaunch
@@ -196,7 +190,7 @@ def change_stream(
     return _shown(record, inventory, response)
 
 
-def _shown(record: StreamRecord, inventory: Inventory, response: Response) -> StreamInfo:
+def _shown(record: StreamRecord, inventory: Inventory, response: Response) -> StreamOut:
     """Return the stream as the answer's body, its version as the answer's ETag."""
     found = inventory.show_stream(record)
     response.headers["ETag"] = str(found.etag)

@@ -4,13 +4,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final, Generic, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from inventory.streams import ENDED, StreamInfo
+from inventory.streams import ENDED, StreamOut
 from model.stream_record import StreamState
 
 # A caller that asks more often gets the same figures: anybody may ask, and each answer counts every job there is,
@@ -27,10 +26,10 @@ class _Figure:
 
     name: str
     help: str
-    read: Callable[[StreamInfo], float | None]
+    read: Callable[[StreamOut], float | None]
     is_counter: bool = False
 
-    def family(self, streams: Sequence[StreamInfo]) -> Metric:
+    def family(self, streams: Sequence[StreamOut]) -> Metric:
         """Return the figure of every stream of which it is known."""
         make = CounterMetricFamily if self.is_counter else GaugeMetricFamily
         family = make(self.name, self.help, labels=["stream"])
@@ -80,9 +79,7 @@ FIGURES: Final = (
     _Figure(
         "refeed_stream_lag_measured_timestamp_seconds",
         "The time at which refeed_stream_lag_seconds was measured.",
-        lambda stream: (
-            None if stream.lag_measured_at is None else datetime.fromisoformat(stream.lag_measured_at).timestamp()
-        ),
+        lambda stream: None if stream.lag_measured_at is None else stream.lag_measured_at.timestamp(),
     ),
     _Figure(
         "refeed_stream_backlog_messages",
@@ -130,7 +127,7 @@ class ScrapedCollector(Collector, Generic[Read]):
             return self._found[1]
 
 
-class StreamFigures(ScrapedCollector[Sequence[StreamInfo]]):
+class StreamFigures(ScrapedCollector[Sequence[StreamOut]]):
     """The figures of all streams but those that are over."""
 
     def collect(self) -> Iterator[Metric]:

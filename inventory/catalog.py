@@ -11,7 +11,7 @@ from backfill.plan.plan import TimeWindow
 from backfill.plan.reach import PlanSubscription, render_subscriptions
 from connectors.pubsub.client import SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats
-from inventory.streams import InstanceTotal, StreamInfo, read_instance_totals, read_streams
+from inventory.streams import InstanceTotal, StreamOut, read_instance_totals, read_streams
 from model.errors import RequestInvalidError
 from model.message import (
     REPLAY_ATTRIBUTE,
@@ -206,7 +206,7 @@ class Catalog:
 
     def list_streams(
         self, stats: Mapping[str, SubscriptionStats] | None, retentions: Mapping[str, int] | None = None
-    ) -> list[StreamInfo]:
+    ) -> list[StreamOut]:
         """Return every stream that was launched, or has reported to this home or to the store, by name.
 
         ``retentions`` are the seconds that each subscription keeps messages for. None is unknown, as of ``stats``.
@@ -222,7 +222,7 @@ class Catalog:
         record: StreamRecord,
         stats: Mapping[str, SubscriptionStats] | None,
         retentions: Mapping[str, int] | None = None,
-    ) -> StreamInfo:
+    ) -> StreamOut:
         """Return a stream that was launched as :meth:`list_streams` would, but as this record has it.
 
         Raises:

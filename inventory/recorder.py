@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from inventory.streams import InstanceTotal, StreamInfo
+from inventory.streams import InstanceTotal, StreamOut
 from jobs.store import Job, JobStore
 from jobs.store.figures import job_subject, stream_subject
 from model.moment import render_time
@@ -27,7 +27,7 @@ class FigureRecorder:
     def __init__(
         self,
         store: JobStore,
-        streams: Callable[[], Sequence[StreamInfo]],
+        streams: Callable[[], Sequence[StreamOut]],
         totals: Callable[[], Mapping[str, Sequence[InstanceTotal]]] = dict,
     ) -> None:
         self._store = store
@@ -57,11 +57,11 @@ def seconds_to_next_point() -> float:
     return _MINUTE - (now.second + now.microsecond / 1e6) + _DELAY
 
 
-def _of_stream(stream: StreamInfo) -> dict[str, Any]:
+def _of_stream(stream: StreamOut) -> dict[str, Any]:
     return {
         "state": stream.state,
         "instance_id": stream.instance_id,
-        "started_at": stream.started_at,
+        "started_at": render_time(stream.started_at),
         "rate_messages_per_second": (stream.rates or {}).get("messages"),
         "lag_seconds": stream.lag_seconds,
         "backlog_messages": stream.backlog_messages,
@@ -72,7 +72,7 @@ def _of_stream(stream: StreamInfo) -> dict[str, Any]:
 
 
 def _others(
-    stream: StreamInfo, totals: Mapping[str, Sequence[InstanceTotal]], since: datetime
+    stream: StreamOut, totals: Mapping[str, Sequence[InstanceTotal]], since: datetime
 ) -> list[dict[str, Any]]:
     """Return the totals of the stream's other instances that reported since then, such as one that has ended."""
     return [

@@ -26,7 +26,7 @@ from inventory.status import (
     waiting_item,
     without_replaced,
 )
-from inventory.streams import ENDED, InstanceTotal, StreamInfo
+from inventory.streams import ENDED, InstanceTotal, StreamOut
 from inventory.volumes import Volumes, VolumeStep, read_volumes
 from inventory.waiting import find_waiting
 from jobs.inbox_items import InboxItem
@@ -178,7 +178,7 @@ class Inventory:
         principal.require_reading(request.topic)
         return self._browser.read_data(request, should_stop)
 
-    def list_streams(self, *, principal: Principal) -> list[StreamInfo]:
+    def list_streams(self, *, principal: Principal) -> list[StreamOut]:
         """Return every stream that was launched or has ever reported, by name."""
         principal.require_any(READ, STREAMS_READ)
         stats = read_stats(self._pubsub.channel, self._pubsub.project)
@@ -203,7 +203,7 @@ class Inventory:
         found = self._figures([stream_subject(each) for each in wanted], history_start(over, now))
         return {each: render_history(found.get(stream_subject(each), ()), over, now) for each in wanted}
 
-    def show_stream(self, record: StreamRecord) -> StreamInfo:
+    def show_stream(self, record: StreamRecord) -> StreamOut:
         """Return a stream that was launched; its lag is unknown while Pub/Sub does not answer."""
         return self._catalog.show_stream(record, self._find_stats(), self._find_retentions())
 
@@ -219,7 +219,7 @@ class Inventory:
         streams = [stream for stream in self._catalog.list_streams(None) if not stream.is_over]
         totals = self.read_instance_totals()
 
-        def judge(streams: Sequence[StreamInfo], since: datetime) -> Iterator[tuple[StreamInfo, InboxItem]]:
+        def judge(streams: Sequence[StreamOut], since: datetime) -> Iterator[tuple[StreamOut, InboxItem]]:
             found = self._figures([stream_subject(stream.name) for stream in streams], since)
             for each in streams:
                 points = found.get(stream_subject(each.name), ())
@@ -247,7 +247,7 @@ class Inventory:
         stats = self._find_stats()
         return find_waiting(sources, without_replaced(self._catalog.list_streams(stats)), stats, until)
 
-    def measure_streams(self) -> list[StreamInfo]:
+    def measure_streams(self) -> list[StreamOut]:
         """Return the streams for figures that anybody may see; lags are unknown while Pub/Sub does not answer."""
         return self._catalog.list_streams(self._find_stats())
 

@@ -8,11 +8,11 @@ from itertools import pairwise
 from typing import Any, Final
 
 from connectors.pubsub.client import SubscriptionInfo
-from inventory.streams import ENDED, InstanceTotal, StreamInfo
+from inventory.streams import ENDED, InstanceTotal, StreamOut
 from jobs.inbox_items import InboxItem
 from jobs.store.figures import FigurePoint
 from model.message import BACKUP_SUBSCRIPTION_PREFIX, matches
-from model.moment import render_moment
+from model.moment import render_moment, render_time
 from model.naming import counted, render_duration
 from model.stream import BACKUP_STREAM, PIPELINE_PREFIX
 from model.stream_options import StreamKind
@@ -40,7 +40,7 @@ class StatusProblem:
 class StreamCondition:
     """The streams, and what is wrong with them."""
 
-    streams: list[StreamInfo]
+    streams: list[StreamOut]
     problems: list[StatusProblem]
 
 
@@ -49,13 +49,13 @@ def count_attached(subscriptions: Iterable[SubscriptionInfo]) -> int:
     return sum(each.id.startswith(BACKUP_SUBSCRIPTION_PREFIX) and not each.detached for each in subscriptions)
 
 
-def without_replaced(streams: Sequence[StreamInfo]) -> list[StreamInfo]:
+def without_replaced(streams: Sequence[StreamOut]) -> list[StreamOut]:
     """Return the streams but for the ended ones whose work another stream does, under whatever name."""
     done = {work_of(stream) for stream in streams if stream.state not in ENDED}
     return [stream for stream in streams if stream.state not in ENDED or work_of(stream) not in done]
 
 
-def judge_streams(streams: Sequence[StreamInfo], attached: int | None) -> list[StatusProblem]:
+def judge_streams(streams: Sequence[StreamOut], attached: int | None) -> list[StatusProblem]:
     """Return what is wrong with the streams; ``attached`` topics are backed up, None is unknown.
 
     An ended stream is not wrong if no messages wait for it, if another stream does its work, or if its group has
@@ -118,17 +118,17 @@ def judge_snapshots(
     return found
 
 
-def waiting_item(record: StreamRecord, stream: StreamInfo) -> InboxItem:
+def waiting_item(record: StreamRecord, stream: StreamOut) -> InboxItem:
     """Return the inbox's item of a stream that somebody ended and that messages wait for."""
     known = stream.backlog_messages
     waiting = "its pending messages" if known is None else f"{counted(known, 'message')} for it"
-    message = f"It is {record.state}. Pub/Sub keeps {waiting} until {stream.retained_until}."
+    message = f"It is {record.state}. Pub/Sub keeps {waiting} until {render_time(stream.retained_until)}."
     since, state = record.changed_at, record.state
     return InboxItem("ended", "stream", record.name, state, None, record.launched_by, since, message)
 
 
 def growing_item(
-    stream: StreamInfo, points: Sequence[FigurePoint], instances: Iterable[InstanceTotal], since: datetime
+    stream: StreamOut, points: Sequence[FigurePoint], instances: Iterable[InstanceTotal], since: datetime
 ) -> InboxItem | None:
     """Return the inbox's item of a stream that made dead letters since the first of ``points``, None without any.
 
@@ -164,9 +164,8 @@ def growing_item(
         f"{many} became dead letters since {render_moment(began)} (a replayed message counts again). "
         "'refeed dead-letters' shows the reasons."
     )
-    state = StreamState(stream.state)
     launched_by = stream.launched_by
-    return InboxItem("dead_letters", "stream", stream.name, state, None, launched_by, began, message)
+    return InboxItem("dead_letters", "stream", stream.name, stream.state, None, launched_by, began, message)
 
 
 def _list_growth(totals: Iterable[tuple[datetime, float]]) -> Iterator[tuple[datetime, int]]:
@@ -176,7 +175,7 @@ def _list_growth(totals: Iterable[tuple[datetime, float]]) -> Iterator[tuple[dat
             yield start, added
 
 
-def work_of(stream: StreamInfo) -> str:
+def work_of(stream: StreamOut) -> str:
     """Return what one running stream does at a time, under whatever name: the backup, or a group's pipeline."""
     if stream.kind == StreamKind.BACKUP:
         return BACKUP_STREAM
@@ -184,11 +183,11 @@ def work_of(stream: StreamInfo) -> str:
     return stream.name if group is None else f"{PIPELINE_PREFIX}{group}"
 
 
-def _judge(stream: StreamInfo) -> list[StatusProblem]:
+def _judge(stream: StreamOut) -> list[StatusProblem]:
     if stream.is_over:
         return []
-    found, has_ended = [], stream.state in ENDED - {"FAILED"}
-    if stream.state == "NOT_REPORTING":
+    found, has_ended = [], stream.state in ENDED - {StreamState.FAILED}
+    if stream.state is StreamState.NOT_REPORTING:
         silence = stream.seconds_since_report
         silent = "ever" if silence is None else f"for {render_duration(silence)}"
         found.append(StatusProblem("stream_not_reporting", stream.name, f"It has not reported {silent}."))
@@ -196,20 +195,20 @@ def _judge(stream: StreamInfo) -> list[StatusProblem]:
         message = "It was launched, but no agent runs it."
         found.append(StatusProblem("stream_without_agent", stream.name, message))
     elif stream.error is not None:
-        message = f"{stream.error['code']}: {stream.error['message']}"
+        message = str(stream.error)
         found.append(StatusProblem("stream_failing", stream.name, message))
-    if stream.state != "DRAINED":
+    if stream.state is not StreamState.DRAINED:
         for alert in stream.alerts or ():
-            message = f"{alert['about']}: {alert['code']}: {alert['message']}"
+            message = f"{alert.about}: {alert.code}: {alert.message}"
             found.append(StatusProblem("source_alert", stream.name, message))
     return [*found, *_judge_waiting(stream, has_ended=has_ended)]
 
 
-def _judge_waiting(stream: StreamInfo, *, has_ended: bool) -> Iterator[StatusProblem]:
+def _judge_waiting(stream: StreamOut, *, has_ended: bool) -> Iterator[StatusProblem]:
     """Yield what is wrong with the messages that wait for the stream."""
     count, until = stream.backlog_messages, stream.retained_until
-    if until is not None and datetime.fromisoformat(until) - datetime.now(UTC) < _EXPIRES_WITHIN:
-        message = f"Pub/Sub keeps the pending messages until {until}, and then deletes them."
+    if until is not None and until - datetime.now(UTC) < _EXPIRES_WITHIN:
+        message = f"Pub/Sub keeps the pending messages until {render_time(until)}, and then deletes them."
         yield StatusProblem("messages_expire", stream.name, message)
     if has_ended and count:
         waiting = f"{counted(count, 'message')} {'waits' if count == 1 else 'wait'}"

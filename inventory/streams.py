@@ -2,89 +2,131 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from connectors.pubsub.stats import SubscriptionStats
 from inventory.managed import is_own_report, recorded_fields, shown_state
 from inventory.retention import SILENT_SECONDS, backlog_of, retained_until
-from model.moment import CLOCK_SKEW, render_time
+from model.fault import FaultRecord
+from model.moment import CLOCK_SKEW
 from model.stream import BACKUP_STREAM, KINESIS_PREFIX, PIPELINE_PREFIX, StoredReport
 from model.stream_options import StreamKind
-from model.stream_record import ENDED_STATES, StreamRecord, StreamState
+from model.stream_record import ENDED_STATES, StreamHome, StreamRecord, StreamState, Wanted
 from streams.folder import read_statuses
 
 # A stream's own words, and the states that the API shows.
 _STATES: Final = {
-    "starting": "STARTING",
-    "running": "RUNNING",
+    "starting": StreamState.STARTING,
+    "running": StreamState.RUNNING,
     # For the moment of a snapshot, between two commits.
-    "paused": "RUNNING",
-    "waiting": "WAITING",
-    "draining": "DRAINING",
-    "stopped": "DRAINED",
-    "cancelled": "CANCELLED",
-    "failed": "FAILED",
+    "paused": StreamState.RUNNING,
+    "waiting": StreamState.WAITING,
+    "draining": StreamState.DRAINING,
+    "stopped": StreamState.DRAINED,
+    "cancelled": StreamState.CANCELLED,
+    "failed": StreamState.FAILED,
 }
 ENDED: Final = frozenset({*ENDED_STATES, StreamState.FAILED})
-_NOT_REPORTING: Final = "NOT_REPORTING"
+# Of a stream that does not run, as far as anybody knows.
+_SILENT: Final = ENDED | {StreamState.NOT_REPORTING}
 
 
-@dataclass(frozen=True, slots=True)
-class StreamInfo:
-    """A stream as it last reported; ``state`` is NOT_REPORTING 15 s after the last report of one that goes on.
+class StreamAlert(BaseModel):
+    """A fault in one source of a pipeline, or in the registry. The other sources continue."""
 
-    ``owner`` is the host and process that reported, ``instance_id`` that of its newest start, or of the home where
-    somebody started it by hand. From ``release`` to ``etag`` stands what was asked for when it was launched and
-    who looks after it; a stream that was started by hand has none of it. ``not_committed`` are the messages that
-    its last drain gave back. Pub/Sub deletes nothing that waits for it before ``retained_until``. ``rates`` are
-    the totals' growth a second over the last ``over_seconds``, and None unless it runs; lag is that of its worst
-    subscription at ``lag_measured_at``, and ``batch_seconds`` what its latest batch with messages took to be
-    committed and acknowledged. ``alerts`` are a pipeline's, of sources that wait for a person. ``is_retired`` is
-    whether the registry no longer has the pipeline's group. None is unknown.
-    """
+    about: str = Field(description="The source or the registry that has the fault.")
+    code: str
+    message: str
 
-    name: str
-    kind: str | None
-    state: str
-    owner: dict[str, Any] | None
-    instance_id: str | None
-    is_retired: bool | None
-    started_at: str | None
-    reported_at: str | None
-    seconds_since_report: float | None
-    totals: dict[str, float]
-    rates: dict[str, float] | None
-    over_seconds: float | None
-    batch_seconds: float | None
-    backlog_messages: int | None
-    lag_seconds: float | None
-    lag_measured_at: str | None
-    alerts: list[dict[str, str]] | None
-    error: dict[str, str] | None
-    redelivered: float | None
-    not_committed: int | None
-    retained_until: str | None
-    release: str | None = None
-    options: dict[str, Any] | None = None
-    wanted: str | None = None
-    drain_timeout_seconds: float | None = None
-    generation: int | None = None
-    agent: dict[str, Any] | None = None
-    home: dict[str, str] | None = None
-    snapshot_id: str | None = None
-    created_by: str | None = None
-    created_at: str | None = None
-    launched_by: str | None = None
-    launched_at: str | None = None
-    etag: str | None = None
+
+class StreamOwner(BaseModel):
+    """The process of a stream, or of its agent."""
+
+    host: str
+    pid: int = Field(description="The id of the process.")
+
+
+class StreamOut(BaseModel):
+    """A stream with its latest report and its launch. A field is null if it is unknown."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str = Field(description="The stream's name.")
+    kind: StreamKind | None = Field(description="The stream's kind.")
+    state: StreamState = Field(
+        description="`NOT_REPORTING`: the stream has not ended, but its last report is more than 15 seconds "
+        "old. `DRAINING`: the stream is being drained, or the process of a cancelled stream still runs."
+    )
+    owner: StreamOwner | None = Field(description="The stream's process.")
+    instance_id: str | None = Field(description="The id of the stream's newest start, which begins with `in_`.")
+    is_retired: bool | None = Field(
+        description="True if the registry no longer has sources of the pipeline's group. Null means unknown."
+    )
+    started_at: datetime | None
+    reported_at: datetime | None = Field(description="When the stream last reported.")
+    seconds_since_report: float | None = Field(description="Seconds since the last report.")
+    totals: dict[str, float] = Field(
+        description="Counts since the stream's process began, such as messages and bytes. "
+        "`delayed_by_new_columns` counts messages that came again after their table got new or wider columns."
+    )
+    rates: dict[str, float] | None = Field(
+        description="The increase of each total per second, measured over the last `over_seconds` seconds."
+    )
+    over_seconds: float | None = Field(description="The number of seconds over which the rates are measured.")
+    batch_seconds: float | None = Field(
+        description="How long the latest batch with messages took, up to its commit and acknowledgement, in "
+        "seconds."
+    )
+    backlog_messages: int | None = Field(description="Number of pending messages in the stream's subscriptions.")
+    lag_seconds: float | None = Field(
+        description="Age of the oldest pending message in the stream's subscriptions, measured at "
+        "`lag_measured_at`."
+    )
+    lag_measured_at: datetime | None = Field(
+        description="When the lag was measured. On Google Cloud the lag is one to three minutes old."
+    )
+    alerts: list[StreamAlert] | None = Field(description="The faults in a pipeline's sources.")
+    error: FaultRecord | None
+    redelivered: float | None = Field(
+        description="Number of messages that Pub/Sub delivered again, and that the stream did not write again."
+    )
+    not_committed: int | None = Field(
+        description="Number of messages that the stream had pulled, but not acknowledged, when it ended. "
+        "Pub/Sub delivers these messages again."
+    )
+    retained_until: datetime | None = Field(
+        description="Pub/Sub keeps the stream's pending messages at least until this time. Null if there are no "
+        "pending messages, or if the time is unknown."
+    )
+    release: str | None = Field(
+        description="The version of Refeed that runs the stream. Null means the installed version."
+    )
+    options: dict[str, Any] | None = Field(
+        description="The options of the stream. For a missing option, the stream uses the deployment's default."
+    )
+    wanted: Wanted | None = Field(description="The wanted state.")
+    drain_timeout_seconds: float | None = Field(description="The timeout of the requested drain.")
+    generation: int | None = Field(description="The number of times that a stream was launched under this name.")
+    agent: StreamOwner | None = Field(
+        description="The agent that runs the stream. Null if no agent runs the stream."
+    )
+    home: StreamHome | None = Field(description="The folder of the stream's state.")
+    snapshot_id: str | None = Field(description="The id of the snapshot from which the stream was launched.")
+    created_by: str | None = Field(description="Who first launched a stream under this name.")
+    created_at: datetime | None
+    launched_by: str | None = Field(description="Who launched the current generation.")
+    launched_at: datetime | None = Field(description="When the current generation was launched.")
+    etag: str | None
 
     @property
     def is_over(self) -> bool:
         """Whether nobody expects it to run: it does not, and the registry no longer has its group."""
-        return self.is_retired is True and self.state in {*ENDED, _NOT_REPORTING}
+        return self.is_retired is True and self.state in _SILENT
 
 
 def read_streams(
@@ -95,7 +137,7 @@ def read_streams(
     records: Sequence[StreamRecord] = (),
     *,
     retentions: Mapping[str, int] | None = None,
-) -> list[StreamInfo]:
+) -> list[StreamOut]:
     """Return every stream of ``records``, or that reported to ``home`` or is in ``reports``, by name.
 
     Each is as its newest report has it: a stream's lease lets one instance of a name run at a time, so that an
@@ -198,32 +240,31 @@ def _stream(
     groups: frozenset[str] | None,
     record: StreamRecord | None,
     retentions: Mapping[str, int] | None,
-) -> StreamInfo:
+) -> StreamOut:
     name, status, silence = report.name, report.status, report.silence
     state, instance = _reported_state(report), status.get("instance")
     # Nothing that stands still has a rate, whatever it wrote last.
-    is_running, rates = state == _STATES["running"], _numbers(status.get("rates"))
+    is_running, rates = state is StreamState.RUNNING, _numbers(status.get("rates"))
     error = status.get("error")
     if record is not None:
         state = shown_state(record, instance, state if status else None)
         if not status:
             instance = record.instance_id
-        if error is None and record.error is not None:
-            error = asdict(record.error)
-    kind = _kind_of(name) if record is None else record.kind.value
+        error = error or record.error
+    kind = _kind_of(name) if record is None else record.kind
     pulled = status if kind == StreamKind.BACKUP else {"subscriptions": report.named, **status}
-    backlog = backlog_of(kind, pulled, stats, is_heard=state not in {*ENDED, _NOT_REPORTING})
+    backlog = backlog_of(kind, pulled, stats, is_heard=state not in _SILENT)
     host, pid = status.get("host"), status.get("pid")
     totals, not_committed = _numbers(status.get("totals")), _number(status.get("not_committed"))
-    return StreamInfo(
+    return StreamOut(
         name=name,
         kind=kind,
         state=state,
-        owner={"host": host, "pid": pid} if isinstance(host, str) and isinstance(pid, int) else None,
+        owner=StreamOwner(host=host, pid=pid) if isinstance(host, str) and isinstance(pid, int) else None,
         instance_id=instance,
         is_retired=_is_retired(name if record is None else _group_name(record), groups),
-        started_at=_time(status.get("started_at")),
-        reported_at=_time(status.get("at")),
+        started_at=_moment(status.get("started_at")),
+        reported_at=_moment(status.get("at")),
         seconds_since_report=None if silence is None else round(silence, 3),
         totals=totals,
         rates=rates if is_running and rates else None,
@@ -231,28 +272,28 @@ def _stream(
         batch_seconds=_number(status.get("batch_seconds")),
         backlog_messages=None if backlog is None else backlog.messages,
         lag_seconds=None if backlog is None else backlog.oldest_unacked_seconds,
-        lag_measured_at=None if backlog is None else _time(backlog.sampled_at),
+        lag_measured_at=None if backlog is None else _moment(backlog.sampled_at),
         alerts=_alerts(status.get("alerts")),
         error=error,
         redelivered=totals.get("redelivered"),
         not_committed=None if not_committed is None else int(not_committed),
-        retained_until=_time(retained_until(kind, pulled, stats, retentions)),
-        **({} if record is None else recorded_fields(record)),
+        retained_until=_moment(retained_until(kind, pulled, stats, retentions)),
+        **recorded_fields(record),
     )
 
 
-def _reported_state(report: _Report) -> str:
-    state = _STATES.get(str(report.status.get("state")), _NOT_REPORTING)
+def _reported_state(report: _Report) -> StreamState:
+    state = _STATES.get(str(report.status.get("state")), StreamState.NOT_REPORTING)
     # Whether its process lives can't be checked here: it may run in another pod.
     is_silent = report.silence is None or report.silence > SILENT_SECONDS
-    return _NOT_REPORTING if state not in ENDED and is_silent else state
+    return StreamState.NOT_REPORTING if state not in ENDED and is_silent else state
 
 
-def _kind_of(name: str) -> str | None:
+def _kind_of(name: str) -> StreamKind | None:
     """Return the kind of a stream that was started by hand, under the name that it always has."""
     if name == BACKUP_STREAM:
-        return StreamKind.BACKUP.value
-    prefixes = {PIPELINE_PREFIX: StreamKind.PIPELINE.value, KINESIS_PREFIX: StreamKind.KINESIS.value}
+        return StreamKind.BACKUP
+    prefixes = {PIPELINE_PREFIX: StreamKind.PIPELINE, KINESIS_PREFIX: StreamKind.KINESIS}
     return next((kind for prefix, kind in prefixes.items() if name.startswith(prefix)), None)
 
 
@@ -267,11 +308,13 @@ def _is_retired(name: str, groups: frozenset[str] | None) -> bool | None:
     return None if groups is None else name.removeprefix(PIPELINE_PREFIX) not in groups
 
 
-def _alerts(found: Any) -> list[dict[str, str]] | None:
+def _alerts(found: Any) -> list[StreamAlert] | None:
     """Return the faults that a pipeline's stream reports of its sources, without the details."""
     if not isinstance(found, list):
         return None
-    return [{name: str(alert.get(name, "")) for name in ("about", "code", "message")} for alert in found]
+    return [
+        StreamAlert(**{name: str(alert.get(name, "")) for name in StreamAlert.model_fields}) for alert in found
+    ]
 
 
 def _number(found: Any) -> float | None:
@@ -281,10 +324,6 @@ def _number(found: Any) -> float | None:
 def _numbers(found: Any) -> dict[str, float]:
     """Return the numbers of what a stream wrote; another version of it may have written something else."""
     return {str(k): v for k, v in found.items() if isinstance(v, int | float)} if isinstance(found, dict) else {}
-
-
-def _time(seconds: Any) -> str | None:
-    return render_time(_moment(seconds))
 
 
 def _moment(seconds: Any) -> datetime | None:

@@ -9,7 +9,7 @@ from backfill.steer.verification import Waiting
 from connectors.pubsub.backlog import BacklogSample
 from connectors.pubsub.stats import SubscriptionStats
 from inventory.status import work_of
-from inventory.streams import ENDED, StreamInfo
+from inventory.streams import ENDED, StreamOut
 from model.naming import counted
 from model.stream import PIPELINE_PREFIX
 from model.stream_record import StreamState
@@ -18,7 +18,7 @@ from pipeline.registry import Source
 
 def find_waiting(
     sources: Iterable[Source],
-    streams: Sequence[StreamInfo],
+    streams: Sequence[StreamOut],
     stats: Mapping[str, SubscriptionStats] | None,
     until: datetime,
 ) -> Waiting | None:
@@ -49,17 +49,17 @@ def _count(own: SubscriptionStats | None) -> BacklogSample | None:
     return BacklogSample(own.oldest_unacked_seconds, own.messages, time.time())
 
 
-def _sample(stream: StreamInfo | None) -> BacklogSample | None:
+def _sample(stream: StreamOut | None) -> BacklogSample | None:
     """Return what a stream measured last; without a sample, messages of any age wait unless it runs."""
     if stream is None:
         return None
     if stream.lag_seconds is not None and stream.lag_measured_at is not None:
-        at = datetime.fromisoformat(stream.lag_measured_at).timestamp()
+        at = stream.lag_measured_at.timestamp()
         return BacklogSample(stream.lag_seconds, stream.backlog_messages, at)
     return None if stream.state == StreamState.RUNNING else BacklogSample(math.inf, None, 0.0)
 
 
-def _render_advice(source: Source, stream: StreamInfo | None, messages: int | None) -> str:
+def _render_advice(source: Source, stream: StreamOut | None, messages: int | None) -> str:
     """Return how many messages wait for which stream, and the command to run."""
     number = "Messages" if messages is None else counted(messages, "message")
     said = f"{number} in {source.subscription} {'is' if messages == 1 else 'are'} not delivered yet."

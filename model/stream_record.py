@@ -4,8 +4,9 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from model.declaration import FieldSpec
 from model.fault import FaultRecord
 from model.job import new_job_id
 from model.stream_options import StreamKind, StreamOptions, parse_options
@@ -57,7 +58,7 @@ class StreamHome:
     """The folder of a stream's state on the machine that last ran the stream."""
 
     host: str
-    path: str
+    path: Annotated[str, FieldSpec(description="The folder's path.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ def test_topics_attached_meanwhile_rivals_a_broker_killed_and_a_drain_change_not
     backup = backyard.start_backup(REFEED_JOB_STORE=shared)
     backyard.wait_until_archived(backup)
     (shown,) = read_streams(backyard.home, None)
-    assert (shown.state, shown.owner and shown.owner["pid"]) == ("RUNNING", backup.pid)
+    assert (shown.state, shown.owner and shown.owner.pid) == ("RUNNING", backup.pid)
     assert backup.stop() == 0
     backyard.check_archive()
 

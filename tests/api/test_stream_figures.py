@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.stream_figures import StreamFigures
-from inventory.streams import StreamInfo
+from inventory.streams import StreamOut
 from model.stream import StreamReport
 from tests.api.test_metrics import parse
 
@@ -19,12 +19,12 @@ DOCUMENTED = set(re.findall(r"`(refeed_stream_\w+)`", PAGE))
 TOTALS = ("messages", "dead_letters", "replays", "forged_replays", "redelivered", "unknown_fields", "faults")
 
 
-def stream(name: str, **fields: Any) -> StreamInfo:
-    known: dict[str, Any] = dict.fromkeys(StreamInfo.__dataclass_fields__)
-    return StreamInfo(**{**known, "name": name, "state": "RUNNING", "totals": {}, **fields})
+def stream(name: str, **fields: Any) -> StreamOut:
+    known: dict[str, Any] = dict.fromkeys(StreamOut.model_fields)
+    return StreamOut(**{**known, "name": name, "state": "RUNNING", "totals": {}, **fields})
 
 
-def render(*streams: StreamInfo) -> str:
+def render(*streams: StreamOut) -> str:
     registry = CollectorRegistry()
     registry.register(StreamFigures(lambda: streams))
     return generate_latest(registry).decode()

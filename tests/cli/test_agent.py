@@ -32,7 +32,7 @@ def test_an_agent_s_stream_is_seen_by_an_api_of_another_home_also_why_it_failed(
             stored = store.list_stream_reports()[0]
             assert (stored.report.name, stored.report.state) == ("kinesis-clicks", "failed")
             (shown,) = read_streams(tmp_path / "another", None, store.list_stream_reports())
-            assert "REFEED_KINESIS_SECRET_ACCESS_KEY" in shown.error["message"]
+            assert "REFEED_KINESIS_SECRET_ACCESS_KEY" in shown.error.message
             assert agent.stop(seconds=30) == 0
         finally:
             agent.kill()

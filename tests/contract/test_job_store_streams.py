@@ -10,10 +10,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from inventory.streams import read_streams
+from inventory.streams import StreamOwner, read_streams
 from jobs.store import JobStore, open_store
 from jobs.store.tables import REPORTS
 from model.errors import RequestInvalidError
+from model.fault import FaultRecord
 from model.stream import StreamReport
 from rollout import stream_reports
 from rollout.stream_reports import StreamReports
@@ -83,7 +84,7 @@ def test_streams_of_two_pods_are_seen_by_an_api_that_shares_no_home_with_them(st
         pipeline.write(state="waiting", error={"code": "storage_full", "message": "The disk is full."})
         waiting = pods.wait_for(store, "pipeline-a", "WAITING")
         running = pods.wait_for(store, "backup", "RUNNING", messages=500)
-    assert running.owner == {"host": "pod-1", "pid": os.getpid()}
+    assert running.owner == StreamOwner(host="pod-1", pid=os.getpid())
     assert (running.instance_id, running.totals) == ("home-of-pod-1", {"messages": 500})
     assert running.batch_seconds == 0.5
     assert running.rates["messages"] > 0
@@ -91,8 +92,8 @@ def test_streams_of_two_pods_are_seen_by_an_api_that_shares_no_home_with_them(st
     assert 0 <= (running.seconds_since_report or 0) < 15
     assert (running.lag_seconds, running.lag_measured_at, running.backlog_messages) == (None, None, None)
     assert running.started_at is not None
-    assert waiting.owner == {"host": "pod-2", "pid": os.getpid()}
-    assert waiting.error == {"code": "storage_full", "message": "The disk is full."}
+    assert waiting.owner == StreamOwner(host="pod-2", pid=os.getpid())
+    assert waiting.error == FaultRecord("storage_full", "The disk is full.")
 
 
 def test_the_end_of_a_stream_is_reported_before_its_pod_goes(store, pods, log):
@@ -119,7 +120,7 @@ def test_the_instance_that_runs_now_is_shown_and_not_the_pod_that_it_followed(st
     store.put_stream_reports([(replace(REPORT, state="stopped"), 0.0)])
     store.put_stream_reports([(replace(REPORT, instance="home-2", host="pod-2"), 0.0)])
     found = pods.seen(store)["backup"]
-    assert (found.state, found.instance_id, found.owner) == ("RUNNING", "home-2", {"host": "pod-2", "pid": 7})
+    assert (found.state, found.instance_id, found.owner) == ("RUNNING", "home-2", StreamOwner(host="pod-2", pid=7))
     assert [each.report.instance for each in store.list_stream_reports()] == ["home-2", "home-1"]
 
 

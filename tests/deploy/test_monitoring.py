@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api.metrics import Metrics
 from api.stream_figures import FIGURES
-from inventory.streams import StreamInfo
+from inventory.streams import StreamOut
 from jobs.store import JobStore
 from model.event import HistoryEventType
 from model.fault import FaultRecord
@@ -47,9 +47,9 @@ def catalogue(tmp_path_factory):
     store.move(job.id, JobState.FAILED, actor="refeed", error=FaultRecord("x", "X."))
     store.note_event("source", "orders", "types changed", actor="pipeline", kind=HistoryEventType.CHANGED)
     names = [figure.name.removeprefix("refeed_stream_") for figure in FIGURES]
-    fields = dict.fromkeys(StreamInfo.__dataclass_fields__)
+    fields = dict.fromkeys(StreamOut.model_fields)
     numbers = ("seconds_since_report", "over_seconds", "lag_seconds", "backlog_messages", "batch_seconds")
-    stream = StreamInfo(
+    stream = StreamOut(
         **{
             **fields,
             **dict.fromkeys(numbers, 1.0),

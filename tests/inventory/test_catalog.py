@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -17,6 +17,7 @@ from connectors.lake.query import QueryLimits
 from connectors.pubsub.client import SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats
 from inventory.catalog import Catalog
+from inventory.streams import StreamAlert, StreamOwner
 from model.message import backup_subscription_id, replay_filter, replay_token
 from model.volume import HourVolumes, hour_key
 from model.window import Window
@@ -195,14 +196,14 @@ def test_a_stream_tells_its_state_rates_and_lag(tmp_path, catalog):
     stats = {"refeed-backup.orders": SubscriptionStats(3, 2.0), "refeed-backup.members": SubscriptionStats(1, 9.0)}
     backup, pipeline = catalog.list_streams({**stats, "listener": SubscriptionStats(100, 100.0)})
     assert (backup.name, backup.state) == ("backup", "RUNNING")
-    assert backup.owner == {"host": socket.gethostname(), "pid": os.getpid()}
+    assert backup.owner == StreamOwner(host=socket.gethostname(), pid=os.getpid())
     assert backup.rates["messages"] == pytest.approx(500 / backup.over_seconds, rel=0.1)
     assert backup.seconds_since_report < 15
     assert (backup.backlog_messages, backup.lag_seconds, backup.error) == (4, 9.0, None)
     assert (pipeline.state, pipeline.rates, pipeline.over_seconds) == ("DRAINED", None, None)
     assert (pipeline.backlog_messages, pipeline.lag_seconds) == (None, None), "nobody measured them"
     assert catalog.list_streams(None)[0].lag_seconds is None
-    assert json.loads(json.dumps(asdict(backup)))["started_at"] is not None
+    assert json.loads(backup.model_dump_json())["started_at"] is not None
 
 
 @pytest.mark.parametrize(
@@ -262,7 +263,7 @@ def test_a_pipeline_has_the_lag_of_its_own_subscriptions_and_its_alerts(tmp_path
     stats = {"refeed-pipeline.orders": SubscriptionStats(3, 2.0), "refeed-pipeline.b": SubscriptionStats(9, 9.0)}
     (stream,) = catalog.list_streams(stats)
     assert (stream.backlog_messages, stream.lag_seconds) == (3, 2.0)
-    assert stream.alerts == [{"about": "orders", "code": "registry_invalid", "message": "No."}]
+    assert stream.alerts == [StreamAlert(about="orders", code="registry_invalid", message="No.")]
 
 
 def test_at_google_the_lag_is_the_streams_own_sample_with_its_time_and_nobody_s_guess(tmp_path, catalog):
@@ -270,7 +271,7 @@ def test_at_google_the_lag_is_the_streams_own_sample_with_its_time_and_nobody_s_
     status = report(tmp_path, note={"backlog": backlog}, state="running")
     (stream,) = catalog.list_streams(None)
     assert (stream.lag_seconds, stream.backlog_messages) == (31.0, 7)
-    assert stream.lag_measured_at == "2026-01-01T00:00:00.000000Z"
+    assert stream.lag_measured_at == datetime(2026, 1, 1, tzinfo=UTC)
     (local,) = catalog.list_streams({"refeed-backup.orders": SubscriptionStats(1, 2.0)})
     assert (local.lag_seconds, local.backlog_messages) == (2.0, 1), "a server that knows is asked"
     alter(tmp_path, at=1.0)

@@ -9,9 +9,10 @@ import pytest
 
 from connectors.pubsub.stats import SubscriptionStats
 from inventory.status import judge_streams, waiting_item
-from inventory.streams import StreamInfo, read_streams
+from inventory.streams import StreamOut, StreamOwner, read_streams
 from jobs.lease_owner import LeaseOwner
 from model.fault import FaultRecord
+from model.moment import render_time
 from model.stream import StoredReport, StreamReport
 from model.stream_options import StreamKind
 from model.stream_record import StreamHome, StreamRecord, StreamState, Wanted
@@ -55,7 +56,7 @@ def report(instance: str = "in_2", state: str = "running", age: float = 1.0, **s
     return StoredReport(StreamReport("backup", instance, "m", 7, state, status), NOW, age)
 
 
-def show(record: StreamRecord, *reports: StoredReport, folder: Path = Path("/nowhere")) -> StreamInfo:
+def show(record: StreamRecord, *reports: StoredReport, folder: Path = Path("/nowhere")) -> StreamOut:
     (found,) = read_streams(folder, None, reports, None, [record])
     return found
 
@@ -64,12 +65,12 @@ def test_what_was_asked_for_stands_beside_what_is_reported(record: StreamRecord)
     found = show(record, report(totals={"messages": 5, "redelivered": 2}))
     assert (found.name, found.kind, found.state, found.wanted) == ("backup", "backup", "RUNNING", "RUNNING")
     assert (found.release, found.options, found.generation) == ("1.2", {"slots": 4}, 2)
-    assert (found.instance_id, found.owner, found.etag) == ("in_2", {"host": "m", "pid": 7}, '"5"')
+    assert (found.instance_id, found.owner, found.etag) == ("in_2", StreamOwner(host="m", pid=7), '"5"')
     assert (found.redelivered, found.totals, found.not_committed) == (2, {"messages": 5, "redelivered": 2}, None)
-    assert (found.home, found.created_by) == ({"host": "m", "path": "/h"}, "ann")
-    assert (found.launched_by, found.launched_at) == ("bob", "2026-01-01T00:00:00Z")
-    assert (found.created_at, found.drain_timeout_seconds) == ("2026-01-01T00:00:00Z", None)
-    assert found.agent["pid"] > 0
+    assert (found.home, found.created_by) == (StreamHome("m", "/h"), "ann")
+    assert (found.launched_by, found.launched_at) == ("bob", NOW)
+    assert (found.created_at, found.drain_timeout_seconds) == (NOW, None)
+    assert found.agent.pid > 0
 
 
 def test_a_stream_that_was_started_by_hand_has_the_same_fields_and_null_in_them() -> None:
@@ -136,7 +137,7 @@ def test_a_drain_that_took_too_long_says_how_many_messages_it_gave_back(record: 
     )
     found = show(drained, report(state="stopped", not_committed=3))
     assert (found.not_committed, found.drain_timeout_seconds) == (3, 5.0)
-    assert found.error == {"code": "drain_timed_out", "message": "3 messages were not committed."}
+    assert found.error == FaultRecord("drain_timed_out", "3 messages were not committed.")
 
 
 def test_a_group_is_retired_by_its_name_and_not_by_the_stream_s(record: StreamRecord) -> None:
@@ -170,9 +171,9 @@ WEEK = 7 * 86_400
 STATS = {"refeed-backup.a": SubscriptionStats(0, 0.0), "refeed-backup.b": SubscriptionStats(3, 6.5 * 86_400)}
 
 
-def age_of(shown: str | None) -> float:
+def age_of(shown: datetime | None) -> float:
     assert shown is not None
-    return (datetime.fromisoformat(shown) - datetime.now(UTC)).total_seconds()
+    return (shown - datetime.now(UTC)).total_seconds()
 
 
 def test_what_waits_is_kept_as_long_as_the_subscription_with_the_oldest_message_keeps_it() -> None:
@@ -222,4 +223,4 @@ def test_the_last_sample_of_a_stream_that_ended_bounds_what_came_after_it(record
     assert judge_streams([found], None) == []
     item = waiting_item(drained, found)
     assert (item.kind, item.resource, item.id, item.state) == ("ended", "stream", "backup", "DRAINED")
-    assert item.message == f"It is DRAINED. Pub/Sub keeps its pending messages until {found.retained_until}."
+    assert item.message == f"It is DRAINED. Pub/Sub keeps its pending messages until {render_time(found.retained_until)}."

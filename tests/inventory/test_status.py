@@ -6,16 +6,16 @@ import pytest
 
 from connectors.pubsub.client import SubscriptionInfo
 from inventory.status import count_attached, growing_item, judge_collected, judge_snapshots, judge_streams
-from inventory.streams import InstanceTotal, StreamInfo
+from inventory.streams import InstanceTotal, StreamOut
 from jobs.store.figures import FigurePoint
 from model.stream_record import StreamRecord, StreamState
 from model.stream_snapshot import SnapshotReason, SnapshotRecord, SnapshotState
 
 
-def stream(name: str = "backup", state: str = "RUNNING", **fields: Any) -> StreamInfo:
-    known: dict[str, Any] = dict.fromkeys(StreamInfo.__dataclass_fields__)
+def stream(name: str = "backup", state: str = "RUNNING", **fields: Any) -> StreamOut:
+    known: dict[str, Any] = dict.fromkeys(StreamOut.model_fields)
     known |= {"kind": name.partition("-")[0], "totals": {}, "seconds_since_report": 1.0}
-    return StreamInfo(**{**known, "name": name, "state": state, **fields})
+    return StreamOut(**{**known, "name": name, "state": state, **fields})
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def stream(name: str = "backup", state: str = "RUNNING", **fields: Any) -> Strea
         (stream(lag_seconds=301.0), 1, ["stream_behind"]),
     ],
 )
-def test_what_is_wrong_with_a_stream_is_named(found: StreamInfo, attached: int | None, codes: list[str]) -> None:
+def test_what_is_wrong_with_a_stream_is_named(found: StreamOut, attached: int | None, codes: list[str]) -> None:
     assert [problem.code for problem in judge_streams([found], attached)] == codes
 
 
@@ -51,7 +51,7 @@ def test_a_long_time_is_said_in_hours() -> None:
 
 
 @pytest.mark.parametrize("other", [stream("rows", kind="pipeline", options={"group": "a"}), stream("pipeline-b")])
-def test_messages_of_an_ended_stream_wait_only_if_no_other_stream_reads_them(other: StreamInfo) -> None:
+def test_messages_of_an_ended_stream_wait_only_if_no_other_stream_reads_them(other: StreamOut) -> None:
     ended = stream("pipeline-a", "DRAINED", backlog_messages=92, lag_seconds=301.0)
     messages = [problem.message for problem in judge_streams([ended, other], 0)]
     assert messages == ([] if other.options else ["It is DRAINED, and 92 messages wait for it."])
