@@ -23,14 +23,11 @@ from api.answers import (
     versioned,
 )
 from api.listing import LIST_INVALID, KindListParameters
-from api.schemas_backfills import (
-    BackfillOut,
-    PlanOut,
-    StoredPlanOut,
-)
+from api.schemas_backfills import PlanOut, StoredPlanOut
 from api.schemas_jobs import BackfillPage, shown
 from backfill.plan.create import BackfillCreate
 from backfill.steer.kind import BACKFILL
+from backfill.steer.view import Backfill
 from model.errors import RequestInvalidError
 
 router: Final = APIRouter(tags=["backfills"])
@@ -55,7 +52,7 @@ def get_plan(
 @router.post(
     "/backfills",
     status_code=status.HTTP_202_ACCEPTED,
-    response_model=BackfillOut,
+    response_model=Backfill,
     responses={
         200: {
             "model": PlanOut,
@@ -133,7 +130,7 @@ def list_backfills(jobs: Jobs, caller: Caller, parameters: Annotated[KindListPar
 
 @router.get(
     "/backfills/{backfill_id}",
-    response_model=BackfillOut,
+    response_model=Backfill,
     responses=versioned(s404=NO_SUCH_BACKFILL, s409=UNREADABLE, s422=INVALID),
 )
 def get_backfill(backfill_id: BackfillId, response: Response, service: Service, caller: Caller) -> Any:

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Response
 
 from api.answers import Caller, IdempotencyKey, created, point_to, service_of
-from api.schemas_jobs import CompactionOut, shown
-from backup.compaction.service import CompactionService
+from api.schemas_jobs import shown
+from backup.compaction.service import Compaction, CompactionService
 from rollout.manifests.schedule import CompactionWanted
 
 router: Final = APIRouter(tags=["compactions"])
@@ -14,7 +14,7 @@ router: Final = APIRouter(tags=["compactions"])
 
 @router.post(
     "/compactions",
-    response_model=CompactionOut,
+    response_model=Compaction,
     **created(
         202,
         s409="The first call with this Idempotency-Key is still in progress.",

@@ -8,9 +8,10 @@ from fastapi import APIRouter, Depends, Query, Response
 from api.answers import Caller, IdempotencyKey, created, point_to, problems, service_of
 from api.schemas import Since
 from api.schemas_jobs import shown
-from api.schemas_merges import MergeAudits, MergeOut
+from api.schemas_merges import MergeAudits
 from reporting.request import MergeCreate
 from reporting.service import MergeService
+from reporting.view import Merge
 
 router: Final = APIRouter(tags=["merges"])
 _LONGEST: Final = timedelta(days=366)
@@ -20,7 +21,7 @@ Merges = Annotated[MergeService, Depends(service_of(lambda services: services.me
 
 @router.post(
     "/merges",
-    response_model=MergeOut,
+    response_model=Merge,
     **created(
         202,
         s409="The first call with this Idempotency-Key is still in progress.",

@@ -6,9 +6,8 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.answers import INVALID, Caller, QuickCalls, Service, problems
-from api.schemas import CodedMessage
 from backfill.plan.create import BackfillCreate
-from backfill.plan.plan import TimeWindow
+from backfill.plan.plan import PlanWarning, TimeWindow
 from model.query_parameter import QueryParameter
 
 router: Final = APIRouter(tags=["queries"])
@@ -84,10 +83,6 @@ class ReadableTableOut(BaseModel):
     )
 
 
-class QueryWarning(CodedMessage):
-    """A warning about an accepted query."""
-
-
 class QueryVerdict(BaseModel):
     """The gate's verdict on a query. The query did not run."""
 
@@ -102,7 +97,7 @@ class QueryVerdict(BaseModel):
         "refused."
     )
     columns: list[QueryColumn] = Field(description="The columns of the result. Empty if the query is refused.")
-    warnings: list[QueryWarning] = Field(description="The warnings about an accepted query.")
+    warnings: list[PlanWarning] = Field(description="The warnings about an accepted query.")
     reads: list[str] = Field(description="The tables that the query reads. Empty if the query is refused.")
     tables: list[ReadableTableOut] = Field(description="All tables that queries may read.")
 

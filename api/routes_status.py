@@ -8,12 +8,11 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from api.answers import Caller, Jobs, OpenInventory, SlowCalls, problems
-from api.schemas_backfills import BackfillOut
-from api.schemas_jobs import CompactionOut
-from api.schemas_merges import MergeOut
 from api.schemas_snapshots import RollbackOut
 from api.schemas_updates import UpdateOut
 from api.state import Services, services_of, state_of
+from backfill.steer.view import Backfill
+from backup.compaction.service import Compaction
 from inventory.service import Inventory
 from inventory.status import StatusProblem
 from inventory.streams import StreamOut
@@ -27,6 +26,7 @@ from model.job import ACTIVE_STATES, JobState
 from model.principal import Principal
 from model.stream_record import StreamState
 from model.stream_update import UpdateState
+from reporting.view import Merge
 
 router: Final = APIRouter(tags=["status"])
 _FAILED: Final = "The warehouse or Pub/Sub returned an error."
@@ -88,9 +88,9 @@ class StatusOut(BaseModel):
     is_ok: bool = Field(description="Whether there are no problems.")
     problems: list[StatusProblemOut] = Field(description="All problems.")
     streams: list[StreamOut] = Field(description="All streams.")
-    backfills: list[BackfillOut] = Field(description="The jobs that have not ended, oldest first.")
-    merges: list[MergeOut] = Field(description="The jobs that have not ended, oldest first.")
-    compactions: list[CompactionOut] = Field(description="The jobs that have not ended, oldest first.")
+    backfills: list[Backfill] = Field(description="The jobs that have not ended, oldest first.")
+    merges: list[Merge] = Field(description="The jobs that have not ended, oldest first.")
+    compactions: list[Compaction] = Field(description="The jobs that have not ended, oldest first.")
     updates: list[UpdateOut] = Field(
         description="The updates of streams that have not ended, oldest first. Empty if you may not see them."
     )

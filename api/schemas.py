@@ -53,13 +53,6 @@ class ProblemItem(BaseModel):
     )
 
 
-class CodedMessage(BaseModel):
-    """A stable code and a sentence."""
-
-    code: str
-    message: str
-
-
 class Problem(BaseModel):
     """An error, as problem details (RFC 9457)."""
 

@@ -8,8 +8,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.answers import LOCATION_HEADER
-from api.schemas import CodedMessage
 from model.change import ChangeRecord
+from model.fault import FaultRecord
 from model.job import JobState
 
 
@@ -21,10 +21,6 @@ class ChangeReject(BaseModel):
     reason: str | None = Field(
         default=None, description="The reason. The person who requested the change sees it.", max_length=1000
     )
-
-
-class ChangeFaultOut(CodedMessage):
-    """Why a change is FAILED."""
 
 
 class ChangeOut(BaseModel):
@@ -54,7 +50,7 @@ class ChangeOut(BaseModel):
     result: dict[str, Any] | None = Field(
         description="What a SUCCEEDED change made.", examples=[{"stream": "backup"}]
     )
-    error: ChangeFaultOut | None = Field(description="Why the change is FAILED.")
+    error: FaultRecord | None = Field(description="Why the change is FAILED.")
     etag: str
 
 

@@ -1,61 +1,20 @@
-"""The JSON shape of a job of any kind, as OpenAPI shows it, and that of a compaction."""
+"""The JSON shape of a job of any kind, as OpenAPI shows it."""
 
-from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Response
-from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
+from pydantic import BaseModel, Field, RootModel, ValidationError
 
-from api.schemas_backfills import BackfillOut
 from api.schemas_changes import ChangeOut
-from api.schemas_merges import MergeError, MergeOut
 from api.schemas_snapshots import RollbackOut
 from api.schemas_updates import UpdateOut
+from backfill.steer.view import Backfill
+from backup.compaction.service import Compaction
 from jobs.reader import JobView, unreadable
-from model.job import JobState
+from reporting.view import Merge
 
 JobKindName = Literal["backfill", "merge", "compaction", "update", "restore", "change"]
-_EXAMPLE: Final[dict[str, Any]] = {
-    "id": "cp_01K0ABCDEFGHJKMNPQRSTVWXYZ",
-    "kind": "compaction",
-    "state": "SUCCEEDED",
-    "tables": ["archive", "staging.orders"],
-    "files_removed": {"archive": 812, "staging.orders": 40},
-    "created_by": "schedule:compactions",
-    "created_at": "2026-01-03T03:00:00Z",
-    "started_at": "2026-01-03T03:00:01Z",
-    "finished_at": "2026-01-03T03:02:09Z",
-    "restarts": 0,
-    "error": None,
-    "etag": '"5"',
-}
-
-
-class CompactionOut(BaseModel):
-    """One compaction job."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
-
-    id: str = Field(description="The compaction's id, which begins with `cp_`.")
-    kind: Literal["compaction"] = Field(description="The kind of the job.")
-    state: JobState = Field(description="The compaction's state.")
-    tables: list[str] = Field(description="The tables to compact: `archive`, or a table as dataset.table.")
-    files_removed: dict[str, int] = Field(
-        description="For each table, the number of files before the compaction minus the number of files after "
-        "the compaction."
-    )
-    created_by: str
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    restarts: int = Field(
-        description="The number of drivers that died and were replaced since a person last started the job."
-    )
-    error: MergeError | None
-    etag: str
-
-
-AnyJobOut = BackfillOut | MergeOut | CompactionOut | UpdateOut | RollbackOut | ChangeOut
+AnyJobOut = Backfill | Merge | Compaction | UpdateOut | RollbackOut | ChangeOut
 
 
 class JobOut(RootModel[Annotated[AnyJobOut, Field(discriminator="kind")]]):
@@ -99,4 +58,4 @@ class JobPage(_Page):
 class BackfillPage(_Page):
     """A page of backfills."""
 
-    backfills: list[BackfillOut]
+    backfills: list[Backfill]

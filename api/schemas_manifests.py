@@ -5,8 +5,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from api.schemas import CodedMessage, ProblemItem, read_at
+from api.schemas import ProblemItem, read_at
 from api.schemas_updates import UpdateOut
+from backfill.plan.plan import PlanWarning
 
 
 class ManifestOut(BaseModel):
@@ -101,7 +102,7 @@ class ManifestPlanOut(BaseModel):
     note: str | None = Field(
         description="The result of the earlier rollout, if the same manifest was applied before."
     )
-    warnings: list[CodedMessage] = Field(
+    warnings: list[PlanWarning] = Field(
         description="Warnings about the manifest's job, such as a query that may miss messages."
     )
     manifest: ManifestOut | None = Field(

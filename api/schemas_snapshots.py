@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.schemas import CodedMessage
+from model.fault import FaultRecord
 
 
 class SnapshotCreate(BaseModel):
@@ -33,10 +33,6 @@ class RollbackCreate(BaseModel):
         "the rows again when Pub/Sub delivers the messages again. Rows that were already merged stay in the "
         "reporting tables.",
     )
-
-
-class SnapshotFaultOut(CodedMessage):
-    """Why a snapshot or a rollback failed."""
 
 
 class SourceSnapshotOut(BaseModel):
@@ -72,7 +68,7 @@ class SnapshotOut(BaseModel):
         description="How long the stream paused its commits for the snapshot, in seconds."
     )
     known_messages: int | None = Field(description="Number of message ids that the snapshot contains.")
-    error: SnapshotFaultOut | None
+    error: FaultRecord | None
     created_by: str
     created_at: datetime
     finished_at: datetime | None
@@ -101,7 +97,7 @@ class RollbackOut(BaseModel):
     not_reverted: list[str] = Field(
         description="The changes that the rollback could not revert, each as a sentence."
     )
-    error: SnapshotFaultOut | None
+    error: FaultRecord | None
     created_by: str
     created_at: datetime
     finished_at: datetime | None

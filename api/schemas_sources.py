@@ -5,8 +5,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from api.schemas import CodedMessage
-from api.schemas_merges import MergeError
+from model.fault import FaultRecord
+from reporting.view import MergeResult
 
 
 class SourceArchived(BaseModel):
@@ -48,22 +48,12 @@ class SourceStaged(BaseModel):
     )
 
 
-class SourceMerged(BaseModel):
+class SourceMerged(MergeResult):
     """The result of the source's newest ended merge. Dry runs do not count."""
 
     merge_id: str = Field(description="The merge's id.")
     state: Literal["merged", "failed"] = Field(description="Whether the source was merged.")
     finished_at: datetime | None
-    until: datetime | None = Field(description="The time up to which staging is merged into reporting.")
-    changed: int = Field(description="Number of keys in the rows that the merge read from staging.")
-    newer: int = Field(description="Number of keys whose row in the reporting table changed.")
-    without_key: int = Field(
-        description="Number of staged rows in which all key columns are null. Each row without a key becomes a "
-        "separate row in the reporting table."
-    )
-    rows_before: int = Field(description="Number of rows in the changed partitions before the merge.")
-    rows_after: int = Field(description="Number of rows in the changed partitions after the merge.")
-    error: MergeError | None
 
 
 class SourceVersion(BaseModel):
@@ -89,10 +79,6 @@ class SourceTypeChange(SourceVersion):
     """The version in which a column of an inferred table got another type."""
 
     changed: list[DiffChange] = Field(description="Fields with another type or mode.")
-
-
-class SourceFault(CodedMessage):
-    """Why the registry's entry cannot be used."""
 
 
 class SourceOut(BaseModel):
@@ -127,7 +113,7 @@ class SourceOut(BaseModel):
         description="The newest version in which a column of an inferred table got another type. Null if no "
         "column did."
     )
-    fault: SourceFault | None = Field(
+    fault: FaultRecord | None = Field(
         description="The fault in the source's entry in the registry. Null if the entry has no fault."
     )
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from api.schemas import CodedMessage, read_at
+from api.schemas import read_at
 from api.schemas_streams import options_schema
 from model.stream_options import OPTIONS
 from model.stream_update import (
@@ -13,6 +13,7 @@ from model.stream_update import (
     MAX_VALIDATE_SECONDS,
     MIN_MESSAGES,
     VALIDATE_SECONDS,
+    UpdateFault,
     UpdateState,
     UpdateStrategy,
     WhenInconclusive,
@@ -116,12 +117,6 @@ class StreamCheckOut(BaseModel):
     no_way_back: list[str] = Field(description="The reasons why a rollback would be impossible.")
 
 
-class UpdateFaultOut(CodedMessage):
-    """Why an update was refused, failed, was rolled back, or was inconclusive."""
-
-    logs: dict[str, str] = Field(description="The last lines of each release's log. The keys are `old` and `new`.")
-
-
 class UpdateReplayOut(BaseModel):
     """Messages that the new release may have staged wrongly. A backfill can replay these messages."""
 
@@ -213,7 +208,7 @@ class UpdateOut(BaseModel):
     figures: dict[str, Any] | None = Field(
         description="The figures before and after the hand-over, and the report of the shadow comparison."
     )
-    error: UpdateFaultOut | None
+    error: UpdateFault | None
     replay: UpdateReplayOut | None = Field(
         description="The messages to replay after the update was rolled back. Null if there are none."
     )

@@ -1,40 +1,64 @@
 """Jobs with a driver as people see them: one shape for the API and for ``--json``."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import cache
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field, TypeAdapter
 
 from jobs.store import Job
 from model.fault import FaultRecord
 from model.job import JobState
-from model.moment import render_moment
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrivenJob:
     """What people see of every job with a driver; a kind adds its own fields. Times are aware UTC."""
 
-    id: str
-    kind: str
-    state: JobState
+    # Every field is in every answer, whether a request may leave it out or not.
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"json_schema_serialization_defaults_required": True}
+
+    id: Annotated[str, Field(description="The job's id. The id of each kind has its own prefix, such as `bf_`.")]
+    kind: Annotated[str, Field(description="The kind of the job.")]
+    state: Annotated[JobState, Field(description="The job's state.")]
     created_by: str
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-    restarts: int
+    restarts: Annotated[int, Field(description="The number of drivers that were replaced since a person's start.")]
     error: FaultRecord | None
     etag: str
 
-    @staticmethod
-    def fields_of(job: Job) -> dict[str, Any]:
-        """Return the values of these fields."""
-        names = [each.name for each in fields(DrivenJob) if each.name != "etag"]
-        return {**{name: getattr(job, name) for name in names}, "etag": f'"{job.version}"'}
+    @classmethod
+    def read(cls, job: Job, **own: Any) -> Self:
+        """Return a job of the store with the fields of its kind.
+
+        Raises:
+            ValueError: another release wrote a value that this shape does not have.
+        """
+        return _adapter(cls).validate_python(
+            {
+                "id": job.id,
+                "kind": job.kind,
+                "state": job.state,
+                "created_by": job.created_by,
+                "created_at": job.created_at,
+                "started_at": job.started_at,
+                "finished_at": job.finished_at,
+                "restarts": job.restarts,
+                "error": job.error,
+                "etag": f'"{job.version}"',
+                **own,
+            }
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return it in the API's shape."""
-        shown = {
-            name: render_moment(value) if isinstance(value, datetime) else value
-            for name, value in asdict(self).items()
-        }
-        return {**shown, "state": self.state.value}
+        shown: dict[str, Any] = _adapter(type(self)).dump_python(self, mode="json", by_alias=True)
+        return shown
+
+
+@cache
+def _adapter(kind: type[DrivenJob]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)

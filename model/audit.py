@@ -4,8 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
+from model.declaration import FieldSpec
 from model.errors import AuditFailedError
 from model.schema import Field, RowSchema
 
@@ -43,18 +44,19 @@ AuditName = Literal["keys_unique", "counts_reconciled", "freshness"]
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """One check of one merge.
+    """An audit of a source's merge. Audits run before the commit."""
 
-    ``keys_unique`` counts rows (found) against keys (expected). ``counts_reconciled`` counts the rows that are
-    there against those that have to be. ``freshness`` compares the newest row of what was merged, in microseconds
-    since 1970, with the newest that reporting has then; 0 stands for none.
-    """
+    # keys_unique counts rows (found) against keys (expected). counts_reconciled counts the rows that are there
+    # against those that have to be. freshness compares the newest row of what was merged, in microseconds since
+    # 1970, with the newest that reporting has then; 0 stands for none.
 
-    name: AuditName
-    is_passed: bool
-    expected: int
-    found: int
-    details: Mapping[str, Any]
+    name: Annotated[AuditName, FieldSpec(description="The audit.")]
+    is_passed: Annotated[
+        bool, FieldSpec(description="Whether the audit passed. If not, the reporting table did not change.")
+    ]
+    expected: Annotated[int, FieldSpec(description="The number that the audit expected.")]
+    found: Annotated[int, FieldSpec(description="The number that the audit found.")]
+    details: Annotated[Mapping[str, Any], FieldSpec(description="More figures from the audit.")]
 
     def to_json(self) -> dict[str, Any]:
         """Return it in the API's shape."""

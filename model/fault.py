@@ -9,7 +9,7 @@ from model.failure import safe_message
 
 @dataclass(frozen=True, slots=True)
 class FaultRecord:
-    """Why something failed, was refused or went back: a stable code and sentences."""
+    """Why something failed, was refused or was taken back: a stable code and a sentence."""
 
     code: str
     message: str

@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass, field
 from dataclasses import fields as dataclass_fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
+from model.declaration import FieldSpec
 from model.fault import FaultRecord
 from model.stream_options import extend_mapping
 from model.stream_record import Wanted
@@ -197,12 +198,12 @@ class UpdateRequest:
 
 @dataclass(frozen=True, slots=True)
 class UpdateFault(FaultRecord):
-    """Why an update was refused, failed or went back.
+    """Why an update was refused, failed, was rolled back, or was inconclusive."""
 
-    ``logs`` are the last lines of each release's log, by "old" and "new".
-    """
-
-    logs: Mapping[str, str] = field(default_factory=dict)
+    logs: Annotated[
+        Mapping[str, str],
+        FieldSpec(description="The last lines of each release's log. The keys are `old` and `new`."),
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

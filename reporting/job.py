@@ -18,7 +18,7 @@ from model.errors import MergeOvertakenError, RefeedError
 from model.job import JobState
 from model.settings import read_settings
 from reporting.specification import read_sources, read_warehouse
-from reporting.view import SourceProgress, describe_failure, describe_report
+from reporting.view import MergedSource, describe_failure, describe_report
 from warehouse.merges import Merger, MergeReport, MergeSource
 
 _LOG: Final = structlog.get_logger()
@@ -42,7 +42,7 @@ def run_merge(folder: JobFolder, epoch: int, open_merger: Callable[[dict[str, An
     merger = open_merger(specification)
     try:
         for source in sources:
-            findings[source.name] = SourceProgress(source.name, "merging").to_json()
+            findings[source.name] = MergedSource(source=source.name, state="merging").model_dump(mode="json")
             folder.write_findings(findings)
             findings[source.name] = _merge(source, specification, merger)
             folder.write_findings(findings)

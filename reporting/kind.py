@@ -14,8 +14,8 @@ from reporting.view import Merge
 def describe_merge(job: Job) -> dict[str, Any]:
     """Return a webhook's fields of a merge beside its state, without the messages of an engine."""
     merge = Merge.from_job(job)
-    sources = [{"source": source["source"], "state": source["state"]} for source in merge.sources]
-    return {"dry_run": merge.dry_run, "progress": dict(merge.progress), "sources": sources}
+    sources = [{"source": source.source, "state": source.state} for source in merge.sources]
+    return {"dry_run": merge.dry_run, "progress": merge.progress.model_dump(), "sources": sources}
 
 
 def _describe(before: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, str | None]:

@@ -119,8 +119,8 @@ def list_merged_sources(store: JobStore, since: datetime, source: str | None = N
         ended = JobFilter(kinds=(MERGE.name,), states=_ENDED, ended_since=since)
         for merge in map(Merge.from_job, store.list_jobs(ended, limit=_MOST_MERGES)):
             for found in merge.sources if not merge.dry_run else ():
-                if found["state"] in {"merged", "failed"} and source in {None, found["source"]}:
-                    yield {"merge_id": merge.id, "finished_at": merge.finished_at, **found}
+                if found.state in {"merged", "failed"} and source in {None, found.source}:
+                    yield {"merge_id": merge.id, "finished_at": merge.finished_at, **found.model_dump()}
 
     return list(lines())
 

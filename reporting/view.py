@@ -1,94 +1,162 @@
-"""A merge job as people see it: one shape for the API and for ``--json``."""
+"""A merge job as people see it: one shape for the API, for ``--json`` and for what its driver notes."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.store import Job
 from jobs.view import DrivenJob
+from model.audit import Audit
 from model.failure import safe_message
-from model.moment import render_moment
+from model.fault import FaultRecord
 from warehouse.merges import MergeReport
+
+EXAMPLE_ID: Final = "mg_01K0ABCDEFGHJKMNPQRSTVWXYZ"
+_EXAMPLE_SOURCE: Final[dict[str, Any]] = {
+    "source": "orders",
+    "state": "merged",
+    "since": "2026-01-02T00:15:00Z",
+    "until": "2026-01-03T00:15:02Z",
+    "changed": 12_000,
+    "newer": 11_998,
+    "without_key": 3,
+    "partitions": ["2026-01-01", "2026-01-02", None],
+    "rows_before": 80_000,
+    "rows_after": 91_000,
+    "audits": [{"name": "keys_unique", "is_passed": True, "expected": 91_000, "found": 91_000, "details": {}}],
+    "error": None,
+}
+_EXAMPLE_MERGE: Final[dict[str, Any]] = {
+    "id": EXAMPLE_ID,
+    "kind": "merge",
+    "state": "SUCCEEDED",
+    "source": "orders",
+    "since": None,
+    "dry_run": False,
+    "created_by": "key:ann",
+    "created_at": "2026-01-03T00:15:00Z",
+    "started_at": "2026-01-03T00:15:01Z",
+    "finished_at": "2026-01-03T00:15:09Z",
+    "progress": {"sources": 1, "merged": 1, "failed": 0, "changed": 12_000, "newer": 11_998, "without_key": 3},
+    "sources": [_EXAMPLE_SOURCE],
+    "restarts": 0,
+    "error": None,
+    "etag": '"5"',
+}
+
+
+class MergeResult(BaseModel):
+    """The result of one source's merge."""
+
+    model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
+
+    until: datetime | None = Field(
+        default=None, description="The time up to which staging is merged into reporting."
+    )
+    changed: int = Field(default=0, description="Number of keys in the rows that the merge read from staging.")
+    newer: int = Field(default=0, description="Number of keys whose row in the reporting table changed.")
+    without_key: int = Field(
+        default=0,
+        description="Number of staged rows in which all key columns are null. Each row without a key becomes a "
+        "separate row in the reporting table.",
+    )
+    rows_before: int = Field(default=0, description="Number of rows in the changed partitions before the merge.")
+    rows_after: int = Field(default=0, description="Number of rows in the changed partitions after the merge.")
+    error: FaultRecord | None = None
+
+
+class MergedSource(MergeResult):
+    """The progress and the result of one source's merge."""
+
+    source: str = Field(description="The source's name.")
+    state: Literal["waiting", "merging", "merged", "failed"] = Field(
+        default="waiting", description="The progress of the source in this merge."
+    )
+    since: datetime | None = Field(
+        default=None,
+        description="The time from which staging was read. Null means that all of staging was read.",
+    )
+    partitions: list[str | None] = Field(
+        default=[],
+        description="The days of the changed partitions. A null in the list means the partition of entities "
+        "without a day.",
+    )
+    audits: list[Audit] = Field(default=[], description="The audits of the merge.")
+
+
+class MergeNight(MergedSource):
+    """The result of one source in one ended merge."""
+
+    merge_id: str = Field(description="The merge's id.")
+    finished_at: datetime | None
+
+
+class MergeProgress(BaseModel):
+    """The progress of a merge over all its sources."""
+
+    sources: int = Field(description="Number of sources.")
+    merged: int = Field(description="Number of merged sources.")
+    failed: int = Field(description="Number of failed sources.")
+    changed: int = Field(description="The sum of `changed` over all sources.")
+    newer: int = Field(description="The sum of `newer` over all sources.")
+    without_key: int = Field(description="The sum of `without_key` over all sources.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Merge(DrivenJob):
-    """One merge job; ``sources`` has how far each of its sources is, in order.
+    """One merge job."""
 
-    ``source`` is the one that was requested, None for all that had a key when the job was made.
-    """
+    __pydantic_config__: ClassVar[dict[str, Any]] = {
+        **DrivenJob.__pydantic_config__,
+        "json_schema_extra": {"examples": [_EXAMPLE_MERGE]},
+    }
 
-    source: str | None
-    since: datetime | None
-    dry_run: bool
-    progress: Mapping[str, int]
-    sources: list[dict[str, Any]]
+    kind: Annotated[Literal["merge"], Field(description="The kind of the job.")]
+    source: Annotated[
+        str | None,
+        Field(description="The merged source. Null means every source that had a key when the merge was created."),
+    ]
+    since: Annotated[
+        datetime | None,
+        Field(
+            description="The time from which the merge reads staging again. Null means that the merge of each "
+            "source begins where its last merge stopped."
+        ),
+    ]
+    dry_run: Annotated[bool, Field(description="Whether the merge changes nothing.")]
+    progress: Annotated[MergeProgress, Field(description="The merge's progress.")]
+    sources: Annotated[list[MergedSource], Field(description="The result of each source's merge.")]
 
     @classmethod
     def from_job(cls, job: Job) -> Self:
         """Return the merge that a job of kind ``merge`` is."""
         found = (job.findings or {}).get("sources", {})
-        sources = [{**SourceProgress(name).to_json(), **found.get(name, {})} for name in job.request["sources"]]
-        states = [source["state"] for source in sources]
-        since = job.request["since"]
-        return cls(
-            **cls.fields_of(job),
-            source=job.request["source"],
-            since=None if since is None else datetime.fromisoformat(since),
-            dry_run=job.request["dry_run"],
-            progress={
-                "sources": len(sources),
-                "merged": states.count("merged"),
-                "failed": states.count("failed"),
-                "changed": sum(source["changed"] for source in sources),
-                "newer": sum(source["newer"] for source in sources),
-                "without_key": sum(source["without_key"] for source in sources),
-            },
-            sources=sources,
+        sources = [
+            MergedSource.model_validate({"source": name, **found.get(name, {})}) for name in job.request["sources"]
+        ]
+        states = [source.state for source in sources]
+        progress = MergeProgress(
+            sources=len(sources),
+            merged=states.count("merged"),
+            failed=states.count("failed"),
+            changed=sum(source.changed for source in sources),
+            newer=sum(source.newer for source in sources),
+            without_key=sum(source.without_key for source in sources),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class SourceProgress:
-    """How far one source of a merge is, as a job's findings and the API have it."""
-
-    source: str
-    state: Literal["waiting", "merging", "merged", "failed"] = "waiting"
-    since: str | None = None
-    until: str | None = None
-    changed: int = 0
-    newer: int = 0
-    partitions: Sequence[str | None] = ()
-    rows_before: int = 0
-    rows_after: int = 0
-    audits: Sequence[Mapping[str, Any]] = ()
-    error: Mapping[str, str] | None = None
-    without_key: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return {**asdict(self), "partitions": list(self.partitions), "audits": list(self.audits)}
+        asked = {name: job.request[name] for name in ("source", "since", "dry_run")}
+        return cls.read(job, **asked, progress=progress, sources=sources)
 
 
 def describe_report(report: MergeReport) -> dict[str, Any]:
-    """Return what a source's merge came to."""
-    return SourceProgress(
-        report.source,
-        "merged",
-        render_moment(report.since),
-        render_moment(report.until),
-        report.changed,
-        report.newer,
-        report.partitions,
-        report.rows_before,
-        report.rows_after,
-        [audit.to_json() for audit in report.audits],
-        without_key=report.without_key,
-    ).to_json()
+    """Return what a source's merge came to, as a job's findings have it."""
+    merged = MergedSource.model_validate(report, from_attributes=True).model_copy(update={"state": "merged"})
+    return merged.model_dump(mode="json")
 
 
 def describe_failure(source: str, code: str, message: str, audits: list[dict[str, Any]]) -> dict[str, Any]:
     """Return why a source was not merged, with the audits that failed, if any did."""
-    error = {"code": code, "message": safe_message(code, message)}
-    return SourceProgress(source, "failed", audits=audits, error=error).to_json()
+    error = FaultRecord(code, safe_message(code, message))
+    failed = MergedSource.model_validate({"source": source, "state": "failed", "audits": audits, "error": error})
+    return failed.model_dump(mode="json")

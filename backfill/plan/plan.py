@@ -6,14 +6,14 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from backfill.plan.options import UNBOUNDED, SelectionBounds
-from backfill.plan.price import Billing, PlanPrice, price_of, price_replay
+from backfill.plan.price import Billing, price_of, price_replay
 from backfill.plan.reach import render_subscriptions
 from backfill.plan.validation import ValidRequest
 from connectors.pubsub.client import SubscriptionInfo
@@ -47,6 +47,25 @@ class TimeWindow(BaseModel):
         return cls.model_validate({"start": window.start, "end": window.end})
 
 
+class ReplayedTimes(TimeWindow):
+    """The time window that contains all messages of the query's result."""
+
+    column: Literal["ingest_time", "publish_time", "_PARTITIONTIME"] = Field(
+        description=(
+            "The time column to which `from` and `to` apply. This is `ingest_time` or `publish_time` if the "
+            "query has a lower and an upper limit for that column. If both columns have limits, this is the "
+            "column with the shorter window. In all other cases, this is `_PARTITIONTIME`."
+        )
+    )
+
+
+class PlanWarning(BaseModel):
+    """A warning about a backfill."""
+
+    code: str
+    message: str
+
+
 @dataclass(frozen=True, slots=True)
 class PlanTarget:
     """Where a backfill would publish to: all subscriptions of the topic, and what every message gets added.
@@ -65,44 +84,6 @@ class PlanTarget:
         return render_subscriptions(self.subscriptions, {**self.attributes, REPLAY_TAGS[0]: self.replay_token})
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a backfill would publish, in the API's shape; None is unknown, never 0.
-
-    ``window`` has the partitions that are read, ``replays`` the times of the messages that the query lets through.
-    ``bytes`` are those of the payloads; ``bytes_scanned`` is the size of the files of the window that are read;
-    ``rows_by_hour`` counts by publish_time. ``messages_without_room`` have no room for the tags: they would become
-    dead letters, and so would ``messages_with_refused_attributes``. ``messages_with_rewritten_attributes`` have
-    attributes of their own that tags or added ones replace. ``bounds`` are the limits of a selection.
-    ``price_usd`` is the query's alone, ``replay_price`` that of all that the replay makes somebody pay for.
-    """
-
-    window: dict[str, str | None]
-    replays: dict[str, str | None]
-    topic: str
-    rows: int | None
-    bytes: int | None
-    bytes_scanned: int
-    price_usd: float | None
-    replay_price: PlanPrice | None
-    rows_by_topic: dict[str, int]
-    rows_by_hour: list[dict[str, Any]]
-    first_publish_time: str | None
-    last_publish_time: str | None
-    messages_without_room: int | None
-    messages_with_refused_attributes: int | None
-    messages_with_rewritten_attributes: int | None
-    bounds: dict[str, int | None]
-    samples: list[dict[str, Any]]
-    subscriptions: list[dict[str, Any]]
-    warnings: list[dict[str, str]]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        price = None if self.replay_price is None else self.replay_price.model_dump()
-        return {**asdict(self), "replay_price": price}
-
-
 def make_plan(
     valid: ValidRequest,
     figures: QueryFigures,
@@ -111,8 +92,11 @@ def make_plan(
     overlapping: Sequence[str] = (),
     bounds: SelectionBounds = UNBOUNDED,
     billing: Billing = Billing(),  # noqa: B008 - it is frozen
-) -> Plan:
-    """Return the plan that ``figures`` of the request's query make; ``overlapping`` are named by a warning."""
+) -> dict[str, Any]:
+    """Return the plan that ``figures`` of the request's query make, in the API's shape; None is unknown, never 0.
+
+    ``overlapping`` are named by a warning.
+    """
     warnings = [
         *text_warnings(valid.query),
         *(note.to_json() for note in figures.notes),
@@ -120,30 +104,31 @@ def make_plan(
         *_size_warnings(figures, bounds),
         *warn_of_target(target, overlapping),
     ]
-    return Plan(
-        window={"from": render_time(valid.window.start), "to": render_time(valid.window.end)},
-        replays=render_replays(valid),
-        topic=target.topic,
-        rows=figures.rows,
-        bytes=figures.bytes,
-        bytes_scanned=figures.bytes_scanned,
-        price_usd=price_of(figures.bytes_billed, billing.query_usd_per_tib),
-        replay_price=price_replay(figures, target.subscriptions, billing),
-        rows_by_topic=dict(figures.rows_by_topic),
-        rows_by_hour=[
+    price = price_replay(figures, target.subscriptions, billing)
+    return {
+        "window": {"from": render_time(valid.window.start), "to": render_time(valid.window.end)},
+        "replays": render_replays(valid),
+        "topic": target.topic,
+        "rows": figures.rows,
+        "bytes": figures.bytes,
+        "bytes_scanned": figures.bytes_scanned,
+        "price_usd": price_of(figures.bytes_billed, billing.query_usd_per_tib),
+        "replay_price": None if price is None else price.model_dump(),
+        "rows_by_topic": dict(figures.rows_by_topic),
+        "rows_by_hour": [
             {"hour": f"{hour:%Y-%m-%dT%H}:00:00Z", "rows": rows}
             for hour, rows in sorted(figures.rows_by_hour.items())
         ],
-        first_publish_time=render_time(figures.first_publish_time),
-        last_publish_time=render_time(figures.last_publish_time),
-        messages_without_room=figures.without_room,
-        messages_with_refused_attributes=figures.refused,
-        messages_with_rewritten_attributes=figures.rewritten,
-        bounds=render_bounds(bounds),
-        samples=[render_sample(row) for row in figures.samples],
-        subscriptions=target.render_subscriptions(),
-        warnings=warnings,
-    )
+        "first_publish_time": render_time(figures.first_publish_time),
+        "last_publish_time": render_time(figures.last_publish_time),
+        "messages_without_room": figures.without_room,
+        "messages_with_refused_attributes": figures.refused,
+        "messages_with_rewritten_attributes": figures.rewritten,
+        "bounds": {"rows": bounds.max_rows, "bytes": bounds.max_bytes},
+        "samples": [render_sample(row) for row in figures.samples],
+        "subscriptions": target.render_subscriptions(),
+        "warnings": warnings,
+    }
 
 
 def render_replays(valid: ValidRequest) -> dict[str, str | None]:
@@ -304,11 +289,6 @@ def _row_warnings(figures: QueryFigures) -> list[dict[str, str]]:
         )
         found.append({"code": "groups_cut", "message": message})
     return found
-
-
-def render_bounds(bounds: SelectionBounds) -> dict[str, int | None]:
-    """Return what a selection may come to."""
-    return {"rows": bounds.max_rows, "bytes": bounds.max_bytes}
 
 
 def _size_warnings(figures: QueryFigures, bounds: SelectionBounds) -> list[dict[str, str]]:

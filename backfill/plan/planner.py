@@ -159,7 +159,7 @@ class Planner:
         )
         now = datetime.now(UTC)
         expires_at = now + timedelta(seconds=settings.plan_seconds)
-        document = {"plan_id": plan_id, "expires_at": render_moment(expires_at), **plan.to_json()}
+        document = {"plan_id": plan_id, "expires_at": render_moment(expires_at), **plan}
         document["query"] = request.query
         # Whoever opens the plan sees what it is of; a create quotes it.
         own = {"request": request.to_json(), "materialised": plan_id if figures.is_kept else None}

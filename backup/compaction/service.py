@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
+
+from pydantic import Field
 
 from backup.compaction.kind import COMPACTION
 from jobs.inbox_items import InboxItem, list_ended, list_failures
@@ -18,22 +20,50 @@ from model.principal import RUN, Principal
 from model.settings import Settings
 from warehouse.port import Warehouse
 
+_EXAMPLE: Final[dict[str, Any]] = {
+    "id": "cp_01K0ABCDEFGHJKMNPQRSTVWXYZ",
+    "kind": "compaction",
+    "state": "SUCCEEDED",
+    "tables": ["archive", "staging.orders"],
+    "files_removed": {"archive": 812, "staging.orders": 40},
+    "created_by": "schedule:compactions",
+    "created_at": "2026-01-03T03:00:00Z",
+    "started_at": "2026-01-03T03:00:01Z",
+    "finished_at": "2026-01-03T03:02:09Z",
+    "restarts": 0,
+    "error": None,
+    "etag": '"5"',
+}
 # Two compactions of one table would only take each other's files away.
 _MAX_RUNNING: Final = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compaction(DrivenJob):
-    """One compaction; ``files_removed`` has the tables that are done."""
+    """One compaction job."""
 
-    tables: list[str]
-    files_removed: dict[str, int]
+    __pydantic_config__: ClassVar[dict[str, Any]] = {
+        **DrivenJob.__pydantic_config__,
+        "json_schema_extra": {"examples": [_EXAMPLE]},
+    }
+
+    kind: Annotated[Literal["compaction"], Field(description="The kind of the job.")]
+    tables: Annotated[
+        list[str], Field(description="The tables to compact: `archive`, or a table as dataset.table.")
+    ]
+    files_removed: Annotated[
+        dict[str, int],
+        Field(
+            description="For each table, the number of files before the compaction minus the number of files "
+            "after the compaction."
+        ),
+    ]
 
     @classmethod
     def from_job(cls, job: Job) -> Self:
         """Return the compaction that a job of kind ``compaction`` is."""
         files_removed = (job.findings or {}).get("tables", {})
-        return cls(**cls.fields_of(job), tables=job.request["tables"], files_removed=files_removed)
+        return cls.read(job, tables=job.request["tables"], files_removed=files_removed)
 
 
 class CompactionService(JobService[Compaction]):

@@ -109,7 +109,7 @@ def test_each_change_takes_the_version_and_each_create_a_key():
 def test_every_example_is_what_its_shape_says():
     shapes = DOCUMENT["components"]["schemas"]
     given = {name: shape["examples"] for name, shape in shapes.items() if "examples" in shape}
-    assert {"BackfillOut", "MergeOut", "BackfillCreate"} <= set(given)
+    assert {"Backfill", "Merge", "BackfillCreate"} <= set(given)
     for name, examples in given.items():
         whole = {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}
         validator = jsonschema_rs.validator_for(whole)

@@ -223,4 +223,7 @@ def test_the_last_sample_of_a_stream_that_ended_bounds_what_came_after_it(record
     assert judge_streams([found], None) == []
     item = waiting_item(drained, found)
     assert (item.kind, item.resource, item.id, item.state) == ("ended", "stream", "backup", "DRAINED")
-    assert item.message == f"It is DRAINED. Pub/Sub keeps its pending messages until {render_time(found.retained_until)}."
+    assert (
+        item.message
+        == f"It is DRAINED. Pub/Sub keeps its pending messages until {render_time(found.retained_until)}."
+    )

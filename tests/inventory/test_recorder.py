@@ -45,7 +45,10 @@ def test_every_stream_and_every_living_job_has_a_point_and_what_is_over_has_none
         assert point.figures["backlog_messages"] is None
         former = {"instance_id": "in_0", "started_at": "2026-01-01T00:00:00.000000Z", "messages": 60.0}
         assert point.figures["others"] == [former]
-        assert (point.figures["instance_id"], point.figures["started_at"]) == ("in_1", "2026-03-01T11:00:00.000000Z")
+        assert (point.figures["instance_id"], point.figures["started_at"]) == (
+            "in_1",
+            "2026-03-01T11:00:00.000000Z",
+        )
         (point,) = found[f"job:{job.id}"]
         assert (point.figures["published"], point.figures["rate_limit_messages_per_second"]) == (7, 5)
     finally:

@@ -3,7 +3,7 @@
 from jobs.folder import JobFolder
 from model.job import JobState
 from reporting.kind import MERGE
-from reporting.view import Merge, SourceProgress
+from reporting.view import Merge, MergedSource
 
 
 def test_a_retry_that_finds_what_the_attempt_before_found_is_shown_with_it(store, tmp_path):
@@ -12,10 +12,12 @@ def test_a_retry_that_finds_what_the_attempt_before_found_is_shown_with_it(store
     job = store.insert("mg_1", MERGE.name, request, actor="ann")
     folder = JobFolder(tmp_path / job.id)
     folder.write_specification({})
-    folder.write_findings({"orders": SourceProgress("orders", "merged", changed=3).to_json()})
+    folder.write_findings(
+        {"orders": MergedSource(source="orders", state="merged", changed=3).model_dump(mode="json")}
+    )
     write_figures = MERGE.figures(folder)
     write_figures(store, job.id)
     store.move(job.id, JobState.CANCELLED, actor="ann")
     store.move(job.id, JobState.PENDING, actor="ann")
     write_figures(store, job.id)
-    assert Merge.from_job(store.get(job.id)).progress["changed"] == 3
+    assert Merge.from_job(store.get(job.id)).progress.changed == 3

@@ -99,7 +99,7 @@ def reach(yard):
 def test_a_merge_is_of_every_source_with_a_key_and_runs_with_what_its_driver_has_to_know(yard, reach):
     made = yard.create()
     assert (made.state, made.source, made.created_by) == (JobState.PENDING, None, "ann")
-    assert [(each["source"], each["state"]) for each in made.sources] == [
+    assert [(each.source, each.state) for each in made.sources] == [
         ("orders", "waiting"),
         ("returns", "waiting"),
     ]
@@ -117,13 +117,20 @@ def test_what_its_driver_found_is_shown_and_in_the_history(yard, reach):
     folder.write_findings({"orders": describe_report(MERGED)})
     yard.supervisor.tick()
     half = yard.service.get(made.id, principal=ANN)
-    assert half.progress == {"sources": 2, "merged": 1, "failed": 0, "changed": 3, "newer": 2, "without_key": 0}
+    assert half.progress.model_dump() == {
+        "sources": 2,
+        "merged": 1,
+        "failed": 0,
+        "changed": 3,
+        "newer": 2,
+        "without_key": 0,
+    }
     failure = describe_failure("returns", "audit_failed", "a key has more than one row", [])
     folder.write_findings({"orders": describe_report(MERGED), "returns": failure})
     error = {"code": "audit_failed", "message": "returns: a key has more than one row"}
     folder.write_outcome(Outcome(1, JobState.FAILED, error))
     failed = reach(made.id, JobState.FAILED)
-    assert [(each["source"], each["state"]) for each in failed.sources] == [
+    assert [(each.source, each.state) for each in failed.sources] == [
         ("orders", "merged"),
         ("returns", "failed"),
     ]

@@ -16,7 +16,7 @@ def test_every_field_says_what_it_means() -> None:
 
 
 def test_every_field_stands_in_openapi_with_its_meaning_its_bounds_and_in_every_answer() -> None:
-    asked, shown = SCHEMAS["BackfillRequest"], SCHEMAS["BackfillOut"]
+    asked, shown = SCHEMAS["BackfillRequest"], SCHEMAS["Backfill"]
     assert asked["properties"].keys() == FIELDS.keys()
     for name, field in FIELDS.items():
         found = asked["properties"][name]

@@ -1,12 +1,13 @@
 """What a create checks, keeps and refuses."""
 
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from backfill.plan.request import YieldTo
 from backfill.run.progress import Progress
+from backfill.steer.verification import Verification, VerificationState
 from jobs.store import JobStore, StoredPlan
 from model.errors import (
     BackfillOverlapsError,
@@ -32,9 +33,9 @@ def test_a_backfill_is_kept_pending_with_all_that_its_driver_needs(service, depl
     assert is_job_id(made.id)
     assert (made.state, made.topic, made.created_by) == (JobState.PENDING, "replay", "key:ann")
     assert (made.description, made.labels, made.parameters) == ("why", {"ticket": "42"}, request.parameters)
-    assert made.window["from"].endswith("T00:00:00Z")
+    assert made.to_json()["window"]["from"].endswith("T00:00:00Z")
     assert made.to_json()["max_failed"] == 3
-    assert made.verification["state"] == "pending"
+    assert made.verification.state == "pending"
     assert service.get(made.id, principal=ANN) == made
     specification = folder_of(made.id).read_specification()
     assert specification["target"] == {
@@ -65,7 +66,7 @@ def test_a_topic_is_created_when_that_is_asked_for_and_by_no_plan(service, pubsu
     assert not pubsub.topic_exists("brand-new")
     made = service.create(request, principal=ANN)
     assert pubsub.topic_exists("brand-new")
-    assert [warning["code"] for warning in made.warnings] == ["nobody_receives"]
+    assert [warning.code for warning in made.warnings] == ["nobody_receives"]
     assert made.to_json()["create_topic"] is True
 
 
@@ -75,7 +76,7 @@ def test_a_create_warns_that_nobody_receives_what_it_publishes_until_it_is_recei
     pubsub.attach_backup("replay", token=replay_token("secret", "replay"), ack_deadline_seconds=10)
     pubsub.create_subscription("originals", "replay", message_filter="NOT attributes:refeed_backfill_id")
     made = service.create(request_of(start_paused=True), principal=ANN)
-    assert [warning["code"] for warning in made.warnings] == ["nobody_receives"]
+    assert [warning.code for warning in made.warnings] == ["nobody_receives"]
     assert service.get(made.id, principal=ANN).warnings == made.warnings
     service.cancel(made.id, principal=ANN)
     for counts, codes in (
@@ -83,10 +84,9 @@ def test_a_create_warns_that_nobody_receives_what_it_publishes_until_it_is_recei
         ({"landed": 0, "waiting": 2}, []),
         ({"landed": 2, "waiting": 0}, []),
     ):
-        store.set_verification(
-            made.id, {"state": "pending", **counts}, actor="refeed", epoch=0, again_seconds=None
-        )
-        assert [warning["code"] for warning in service.get(made.id, principal=ANN).warnings] == codes
+        verdict = asdict(Verification(VerificationState.PENDING, selected=2, published=2, **counts))
+        store.set_verification(made.id, verdict, actor="refeed", epoch=0, again_seconds=None)
+        assert [warning.code for warning in service.get(made.id, principal=ANN).warnings] == codes
     pubsub.create_subscription("billing", "replay")
     assert service.create(request_of(allow_overlap=True), principal=ANN).warnings == []
 
@@ -98,11 +98,11 @@ def test_a_backfill_warns_that_nothing_is_selected_once_that_is_known(service, p
     assert unplanned.warnings == []
     store.set_progress(unplanned.id, Progress(selected=0).to_json())
     found = service.get(unplanned.id, principal=ANN)
-    assert [warning["code"] for warning in found.warnings] == ["nothing_selected"]
+    assert [warning.code for warning in found.warnings] == ["nothing_selected"]
     plan_id = service.plan(nothing, principal=ANN)["plan_id"]
     asked = replace(nothing, plan_id=plan_id, allow_overlap=True, allow_empty=True)
     planned = service.create(asked, principal=ANN)
-    assert [warning["code"] for warning in planned.warnings] == ["nothing_selected"]
+    assert [warning.code for warning in planned.warnings] == ["nothing_selected"]
     # The archive has grown since the plan.
     store.set_progress(planned.id, Progress(selected=3).to_json())
     assert service.get(planned.id, principal=ANN).warnings == []

@@ -18,7 +18,7 @@ def test_a_planned_backfill_with_many_rows_waits_for_somebody_else(
     service = open_service(approval_rows=29)
     plan = service.plan(request_of(), principal=ANN)
     made = service.create(request_of(plan_id=plan["plan_id"]), principal=ANN)
-    assert made.approval == {"required": True, "above_rows": 29, "rows": 30, "by": None, "at": None}
+    assert made.approval.model_dump() == {"required": True, "above_rows": 29, "rows": 30, "by": None, "at": None}
     service._supervisor.tick()
     assert launcher.launched == []
     with pytest.raises(ApprovalRequiredError, match="a person other than key:ann must approve it"):
@@ -30,7 +30,7 @@ def test_a_planned_backfill_with_many_rows_waits_for_somebody_else(
     with pytest.raises(ForbiddenError):
         service.approve(made.id, principal=Principal("key:eve", frozenset({APPROVE}), ("other",)))
     approved = service.approve(made.id, principal=BOB)
-    assert (approved.approval["by"], approved.approval["required"]) == ("key:bob", True)
+    assert (approved.approval.by, approved.approval.required) == ("key:bob", True)
     assert folder_of(made.id).read_specification()["run"]["approval_rows"] == 30
     service.start()
     wait_until(lambda: len(launcher.launched) == 1, "it is launched")
@@ -43,7 +43,7 @@ def test_rows_that_are_counted_at_selection_wait_for_somebody_else_too(
 ):
     service = open_service(approval_rows=29)
     made = service.create(request_of(), principal=ANN)
-    assert not made.approval["required"]
+    assert not made.approval.required
     assert folder_of(made.id).read_specification()["run"]["approval_rows"] == 29
     service.start()
     wait_until(lambda: service.get(made.id, principal=ANN).state is JobState.RUNNING, "it runs")
@@ -72,7 +72,13 @@ def test_an_approval_of_fewer_rows_than_are_selected_does_not_hold(
     assert hold(folder_of(made.id), 1, 31)
     wait_until(lambda: service.get(made.id, principal=ANN).state is JobState.PAUSED, "the driver has paused")
     waiting = service.get(made.id, principal=ANN)
-    assert waiting.approval == {"required": True, "above_rows": 29, "rows": 31, "by": None, "at": None}
+    assert waiting.approval.model_dump() == {
+        "required": True,
+        "above_rows": 29,
+        "rows": 31,
+        "by": None,
+        "at": None,
+    }
     said = service.watch(made.id, principal=ANN).events[-1]
     assert (said.actor, said.what) == ("driver", "RUNNING -> PAUSED")
     assert said.why == "31 rows are selected. A backfill with more than 30 rows needs an approval."

@@ -48,11 +48,11 @@ def test_a_revert_deletes_the_backfill_s_rows_until_they_are_merged(open_service
     staging.merged = 0
     reverted = service.revert(job_id, principal=ANN)
     assert staging.rows == {"bf_other": [7]}
-    assert (reverted.verification["state"], reverted.verification["landed"]) == ("incomplete", 0)
+    assert (reverted.verification.state, reverted.verification.landed) == ("incomplete", 0)
     *_, done, counted = service.watch(job_id, principal=ANN).events
     assert (done.actor, done.what, done.why) == ("key:ann", "reverted", "3 rows deleted from staging")
     assert counted.what == "verification incomplete"
-    assert (reverted.revert["by"], reverted.revert["rows"]) == ("key:ann", 3)
+    assert (reverted.revert.by, reverted.revert.rows) == ("key:ann", 3)
     assert service.retry(job_id, principal=ANN, only="missing").revert is None
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from backfill.run.progress import Progress
+from backfill.steer.view import BackfillCanary
 from jobs.folder import Control, Order
 from model.errors import ForbiddenError, JobStateError, RequestInvalidError
 from model.job import JobState
@@ -76,7 +77,7 @@ def test_a_paused_backfill_is_cancelled(service, running, request_of):
 
 def test_a_resume_ends_the_canary(service, request_of, folder_of):
     made = service.create(request_of(canary_messages=5), principal=ANN)
-    assert (made.canary_messages, made.canary) == (5, {"messages": 5, "state": "ahead"})
+    assert (made.canary_messages, made.canary) == (5, BackfillCanary(messages=5, state="ahead"))
     service.start()
     wait_until(lambda: service.get(made.id, principal=ANN).state is JobState.RUNNING, "it runs")
     folder = folder_of(made.id)
@@ -85,7 +86,7 @@ def test_a_resume_ends_the_canary(service, request_of, folder_of):
     wait_until(lambda: service.get(made.id, principal=ANN).state is JobState.PAUSED, "it paused by itself")
     resumed = service.resume(made.id, principal=ANN)
     assert (resumed.state, resumed.canary_messages) == (JobState.RUNNING, None)
-    assert resumed.canary == {"messages": 5, "state": "over"}
+    assert resumed.canary == BackfillCanary(messages=5, state="over")
     assert folder.read_control() == Control(1, Order.RUN)
     assert folder.read_pause(1) is None
 
