@@ -19,8 +19,7 @@ class Changes:
 
     def create_change(self, asked: ChangeRequest) -> Job:
         """Keep a PENDING change; the same request by the same caller gives back the one that waits."""
-        with self._database.write(f"create {CHANGE}") as connection:
-            now = self._database.now(connection)
+        with self._database.write_now(f"create {CHANGE}") as (connection, now):
             by = asked.requester
             request = {**asdict(asked), "requester": {**asdict(by), "scopes": sorted(by.scopes)}}
             for job in find_active_jobs(connection, CHANGE, asked.subject):

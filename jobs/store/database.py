@@ -96,6 +96,12 @@ class Database:
                 self._joined.locks.add(lock)
             yield connection
 
+    @contextmanager
+    def write_now(self, lock: str | None = None) -> Iterator[tuple[Connection, datetime]]:
+        """Give what :meth:`write` gives, and the time of its clock."""
+        with self.write(lock) as connection:
+            yield connection, self.now(connection)
+
     def now(self, connection: Connection) -> datetime:
         """Return the time of the clock that leases go by: PostgreSQL's own, as replicas' clocks may differ."""
         if not self.is_shared:

@@ -58,8 +58,7 @@ class Jobs:
             IdempotencyKeyReusedError: the key came before with another fingerprint.
             IdempotencyInProgressError: another create with the key is under way.
         """
-        with self._database.write(f"create {kind}") as connection:
-            now = self._database.now(connection)
+        with self._database.write_now(f"create {kind}") as (connection, now):
             job = _find_created(connection, kind, idempotency, actor, now)
             if job is not None:
                 return job

@@ -46,8 +46,7 @@ class Leases:
         a restart, is left alone.
         """
         # The lock keeps two replicas from filling the same free place; rows are skipped that a cancel holds.
-        with self._database.write(f"claim {kind}") as connection:
-            now = self._database.now(connection)
+        with self._database.write_now(f"claim {kind}") as (connection, now):
             busy = _busy_by_caller(connection, kind, now)
             room = limit - sum(busy.values())
             if room <= 0:
@@ -67,8 +66,7 @@ class Leases:
 
     def take_over(self, kind: str, owner: str, *, lease_seconds: float) -> list[Job]:
         """Take every started job that is not at its end and that nobody looks after any more."""
-        with self._database.write() as connection:
-            now = self._database.now(connection)
+        with self._database.write_now() as (connection, now):
             started = JOBS.c.state.in_(_STARTED)
             free = [JOBS.c.kind == kind, started, _is_free(now)]
             return _give(connection, free, owner, now + timedelta(seconds=lease_seconds))

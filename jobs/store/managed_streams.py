@@ -84,8 +84,7 @@ class ManagedStreams:
             StreamSnapshotNotFoundError: there is no such snapshot.
             SnapshotRefusedError: the snapshot is not COMPLETED, or of another kind of stream.
         """
-        with self._database.write("launch stream") as connection:
-            now = self._database.now(connection)
+        with self._database.write_now("launch stream") as (connection, now):
             before = find_row(connection, name, for_update=True)
             key = key_columns(idempotency, actor)
             if before is not None and idempotency is not None and before.idempotency_key == key["idempotency_key"]:
@@ -164,8 +163,7 @@ class ManagedStreams:
             StreamStateError: it has ended, or it is being cancelled and nothing is left to drain.
             StreamChangedError: it is at none of ``versions``.
         """
-        with self._database.write() as connection:
-            now = self._database.now(connection)
+        with self._database.write_now() as (connection, now):
             record = get_record(connection, name, now, for_update=True)
             check_versions(record, versions)
             check_living(record, _ENDED_WAY_OUT)
@@ -209,8 +207,7 @@ class ManagedStreams:
             StreamChangedError: it is at none of ``versions``.
             UpdateInProgressError: an update of it has not ended.
         """
-        with self._database.write() as connection:
-            now = self._database.now(connection)
+        with self._database.write_now() as (connection, now):
             record = get_record(connection, name, now, for_update=True)
             check_versions(record, versions)
             check_living(record, _ENDED_WAY_OUT)
@@ -237,8 +234,7 @@ class ManagedStreams:
         The ones that have waited for longest since they were changed come first.
         """
         columns = MANAGED_STREAMS.c
-        with self._database.write() as connection:
-            now = self._database.now(connection)
+        with self._database.write_now() as (connection, now):
             held = sa.select(sa.func.count()).where(columns.agent == agent)
             room = limit - connection.execute(held).scalar_one()
             if room <= 0:
@@ -298,8 +294,7 @@ class ManagedStreams:
             LeaseLostError: another agent holds it, or nobody does.
             StreamStateError: it is to run, and can't have ended; or the state is NOT_REPORTING, which only shows.
         """
-        with self._database.write() as connection:
-            now = self._database.now(connection)
+        with self._database.write_now() as (connection, now):
             record = get_record(connection, name, now, for_update=True)
             if record.agent != agent:
                 raise LeaseLostError(f"Another agent runs {name} now.", owner=record.agent)
@@ -324,8 +319,7 @@ class ManagedStreams:
 
     def note_stream(self, name: str, *, actor: str, what: str, why: str | None = None, **fields: Any) -> None:
         """Add a line to a stream's history that changes nothing of its record."""
-        with self._database.write() as connection:
-            now = self._database.now(connection)
+        with self._database.write_now() as (connection, now):
             record = get_record(connection, name, now, for_update=True)
             append_line(connection, record, now, actor=actor, what=what, why=why, **fields)
 

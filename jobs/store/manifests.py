@@ -182,8 +182,7 @@ class Manifests:
             ManifestChangedError: it is at another version.
             UpdateInProgressError: a rollout of it has not ended.
         """
-        with self._database.write("manifests") as connection:
-            now = self._database.now(connection)
+        with self._database.write_now("manifests") as (connection, now):
             record = read_row(ManifestRecord, _get_living(connection, name, for_update=True))
             if record.source != source and not is_left(connection, record.source, name, now):
                 raise _owned(record)
@@ -208,8 +207,7 @@ class Manifests:
             ManifestNotFoundError: there is none.
             ManifestChangedError: it is at another version.
         """
-        with self._database.write("manifests") as connection:
-            now = self._database.now(connection)
+        with self._database.write_now("manifests") as (connection, now):
             record = read_row(ManifestRecord, _get_living(connection, name, for_update=True))
             _check_version(name, record, expected_version)
             if (record.paused is None) == (why is None):
@@ -232,8 +230,7 @@ class Manifests:
 
         Of several replicas that call at once each one sees what the other has decided, so a slot has one run.
         """
-        with self._database.write("manifests") as connection:
-            now = self._database.now(connection)
+        with self._database.write_now("manifests") as (connection, now):
             row = _find(connection, name, for_update=True)
             if row is None or row.removed_at is not None or row.paused is not None:
                 return []
@@ -285,8 +282,7 @@ class Manifests:
         Raises:
             ManifestNotFoundError: there is none.
         """
-        with self._database.write("manifests") as connection:
-            now = self._database.now(connection)
+        with self._database.write_now("manifests") as (connection, now):
             row = _get_living(connection, name, for_update=True)
             if row.settled_until > now + AHEAD:
                 since = min(row.changed_at, now)

@@ -49,8 +49,7 @@ class WebhookOutbox:
 
         News from before ``since``, and news of more than a day ago, are left out.
         """
-        with self._database.write() as connection:
-            now = self._database.now(connection)
+        with self._database.write_now() as (connection, now):
             earliest = now - timedelta(seconds=_TELL_SECONDS)
             conditions = [
                 JOBS.c.notified_at.is_(None),
@@ -83,8 +82,7 @@ class WebhookOutbox:
 
     def list_unverified(self, kind: str, limit: int, *, hold_seconds: float = 60.0) -> list[Job]:
         """Return ended jobs that are to be verified now, and keep others from them for a while."""
-        with self._database.write() as connection:
-            now = self._database.now(connection)
+        with self._database.write_now() as (connection, now):
             # What a clock that was ahead has put off. In one condition with the other no index would serve.
             is_ahead = sa.and_(JOBS.c.kind == kind, JOBS.c.verify_after > now + _LONGEST_VERIFY)
             connection.execute(JOBS.update().where(is_ahead).values(verify_after=now))

@@ -72,8 +72,7 @@ class Reports:
 
     def put_agent_report(self, report: AgentReport) -> None:
         """Keep the report instead of the agent's last one; those that are silent for a minute are forgotten."""
-        with self._database.write() as connection:
-            now = self._database.now(connection)
+        with self._database.write_now() as (connection, now):
             is_silent = sa.and_(_COLUMNS.kind == _AGENT, _COLUMNS.reported_at < now - _LIVES)
             connection.execute(REPORTS.delete().where(sa.or_(is_silent, _is(_AGENT, report.agent))))
             values = {"kind": _AGENT, "name": report.agent, "instance": _NO_INSTANCE}

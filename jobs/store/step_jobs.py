@@ -63,8 +63,7 @@ class StepJobs:
             JobChangedError: the job has changed since it was ``seen``.
             LeaseLostError: another agent holds the stream that the job is about.
         """
-        with self._database.write() as connection:
-            now = self._database.now(connection)
+        with self._database.write_now() as (connection, now):
             job = _lock(connection, seen, owner, now)
             attempt = job.attempt + 1 if job.step == step and job.state is not JobState.PENDING else 1
             if job.state is JobState.PENDING:
@@ -118,8 +117,7 @@ class StepJobs:
             JobChangedError: the job has changed since it was ``seen``.
             LeaseLostError: another agent holds the stream that the job is about.
         """
-        with self._database.write() as connection:
-            now = self._database.now(connection)
+        with self._database.write_now() as (connection, now):
             job = _lock(connection, seen, owner, now)
             done = end_job(connection, job, state, now, error=error, memory={**job.memory, **memory})
             ended(done)

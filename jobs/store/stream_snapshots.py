@@ -176,8 +176,7 @@ class StreamSnapshots:
         What is left of a FAILED one gets a deletion job. The records of a stream's last twenty that failed are
         kept, and earlier ones forgotten of which nothing is left.
         """
-        with self._database.write() as connection:
-            now = self._database.now(connection)
+        with self._database.write_now() as (connection, now):
             found = _SNAPSHOTS.get(connection, job.request["snapshot_id"], for_update=True)
             place = job.memory.get("place")
             _begin_deletions_of_runs(connection, job, now)
@@ -200,8 +199,7 @@ class StreamSnapshots:
         Raises:
             StreamStateError: a stream is being put back to it.
         """
-        with self._database.write() as connection:
-            now = self._database.now(connection)
+        with self._database.write_now() as (connection, now):
             # The stream is locked before its jobs, and these before its snapshots.
             stream = _SNAPSHOTS.get(connection, snapshot_id).stream
             record = get_record(connection, stream, now, for_update=True)

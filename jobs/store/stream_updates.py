@@ -179,8 +179,7 @@ class StreamUpdates(StepJobs):
             StreamStateError: it has ended, goes back already, or has no way back.
             JobChangedError: it is at none of ``versions``.
         """
-        with self._database.write() as connection:
-            now = self._database.now(connection)
+        with self._database.write_now() as (connection, now):
             # Lock the stream before its update, as ending a stream does; another order could deadlock.
             get_record(connection, _get(connection, update_id).request["stream"], now, for_update=True)
             job = _get(connection, update_id, for_update=True)

@@ -38,8 +38,7 @@ class Uploads:
 
         ``is_dead`` says of another holder whether it is known to be gone before its lease is over.
         """
-        with self._database.write(f"upload {source}") as connection:
-            now = self._database.now(connection)
+        with self._database.write_now(f"upload {source}") as (connection, now):
             values = {"lease_owner": holder, "lease_until": now + timedelta(seconds=lease_seconds)}
             row = _find(connection, source, _ITSELF)
             if row is None:
