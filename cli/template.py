@@ -10,7 +10,7 @@ from cli.objects import ObjectKind
 from cli.parameters import parse_pairs
 from cli.terminal import render_table
 from model.errors import InputError
-from model.typed import parse_json
+from model.typed import parse_parameter, render_parameter
 
 if TYPE_CHECKING:
     from client.api import RefeedApi
@@ -24,7 +24,8 @@ def launch_template(
 
     def launch_it(api: "RefeedApi") -> dict[str, Any]:
         declared = api.read_manifest(name)["document"].get("parameters", {}) if given else {}
-        values = {key: _typed(declared.get(key, {}).get("type", "STRING"), text) for key, text in given.items()}
+        types = {key: each.get("type", "STRING") for key, each in declared.items()}
+        values = {key: parse_parameter(types.get(key, "STRING"), text) for key, text in given.items()}
         return api.launch_template(name, values, idempotency_key=idempotency_key or str(uuid4()))
 
     print_answer(launch_it, _made_lines, as_json=as_json)
@@ -55,7 +56,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"{found['name']}, a {document['launch']['kind']}{about}\n"
     rows = []
     for name, each in document.get("parameters", {}).items():
-        default = "required" if each.get("required") else _shown(each.get("default"))
+        default = "required" if each.get("required") else render_parameter(each.get("default"))
         rows.append((name, each.get("type", "STRING"), default, each.get("help", "")))
     yield from render_table(("parameter", "type", "default", "help"), rows)
     yield f"\n{json.dumps(document['launch'].get('request', {}), indent=2, ensure_ascii=False)}"
@@ -71,20 +72,6 @@ def _made_lines(made: Mapping[str, Any]) -> Iterator[str]:
     is_job = made["kind"] in {"backfill", "merge"}
     next_ = f"watch {made['id']}" if is_job else f"describe stream/{made['id']}"
     yield f"{made['kind']} {made['id']}; refeed {next_}"
-
-
-def _typed(kind: str, text: str) -> Any:
-    """Return the value of a text in JSON; one that is none of its type stays a text, which the API names."""
-    if kind in {"INT64", "FLOAT64", "BOOL"}:
-        try:
-            return parse_json(text)
-        except (ValueError, RecursionError):
-            return text
-    return text
-
-
-def _shown(value: Any) -> str:
-    return "" if value is None else json.dumps(value) if isinstance(value, bool) else str(value)
 
 
 TEMPLATE: Final = ObjectKind(

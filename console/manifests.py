@@ -1,6 +1,5 @@
 """Manifests: what is applied and what became of it, and how one is planned, applied, launched and removed."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -11,12 +10,11 @@ from console.visit import PagePart, Visit, read_part
 from model.plain_yaml import write_yaml
 from model.principal import ROLLOUTS_APPLY, RUN, SCHEDULES_APPLY, STREAMS_OPERATE
 from model.stream_options import StreamKind
-from model.typed import parse_json
+from model.typed import parse_parameter, render_parameter
 
 _SCOPES: Final = {"Schedule": SCHEDULES_APPLY, "Rollout": ROLLOUTS_APPLY, "Template": SCHEDULES_APPLY}
 _JOBS: Final = 20
 # Updates are the newest thousand of all streams: the API has no filter by their manifest.
-_JSON_TYPES: Final = frozenset({"INT64", "FLOAT64", "BOOL"})
 _APPLIES: Final = {
     "Schedule": "The schedule starts its jobs at its times, with your permissions.",
     "Rollout": "The rollout begins to update its stream at once.",
@@ -152,8 +150,7 @@ def _describe_launch(visit: Visit, given: Mapping[str, str]) -> ActionPage:
 
 
 def _parameter(name: str, wanted: Mapping[str, Any], given: Mapping[str, str]) -> FormField:
-    default = wanted.get("default")
-    shown = "" if default is None else json.dumps(default) if isinstance(default, bool) else str(default)
+    shown = render_parameter(wanted.get("default"))
     about = (wanted.get("help", ""), "It is required." if wanted.get("required") else "")
     label = f"{name} ({wanted.get('type', 'STRING')})"
     return FormField(_field(name), label, value=given.get(_field(name), shown), help=" ".join(filter(None, about)))
@@ -168,20 +165,10 @@ def _launch(visit: Visit, fields: Mapping[str, str]) -> str:
     name = visit.path_params["name"]
     declared = visit.api.read_manifest(name)["document"].get("parameters", {})
     texts = {each: fields.get(_field(each), "").strip() for each in declared}
-    values = {each: _typed(declared[each].get("type", ""), text) for each, text in texts.items() if text}
+    values = {each: parse_parameter(declared[each].get("type", ""), text) for each, text in texts.items() if text}
     made = visit.api.launch_template(name, values, idempotency_key=read_key(fields))
     collection = "streams" if made["kind"] in {*StreamKind} else "jobs"
     return f"/{collection}/{quote(made['id'], safe='')}"
-
-
-def _typed(kind: str, text: str) -> Any:
-    """Return the value of a text; one that is none of its type stays a text, which the API names."""
-    if kind not in _JSON_TYPES:
-        return text
-    try:
-        return parse_json(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _path(name: str) -> str:

@@ -174,6 +174,15 @@ class StreamKind(StrEnum):
         return self is not StreamKind.KINESIS
 
 
+# The options of every kind.
+_BATCHES: Final = ("slots", "batch_seconds", "batch_bytes")
+
+
+def _variables(kind: str, *names: str) -> dict[str, str]:
+    """Return the variables that options of a kind of stream stand for, by the options' names."""
+    return {name: f"REFEED_{kind}_{name.upper()}" for name in names}
+
+
 @dataclass(frozen=True, slots=True)
 class StreamOptions(Declared):
     """What one stream does otherwise than the deployment's settings say; null leaves a setting as it is."""
@@ -213,9 +222,7 @@ class BackupStreamOptions(StreamOptions):
     """The options of a backup stream."""
 
     VARIABLES: ClassVar[Mapping[str, str]] = {
-        "slots": "REFEED_BACKUP_SLOTS",
-        "batch_seconds": "REFEED_BACKUP_BATCH_SECONDS",
-        "batch_bytes": "REFEED_BACKUP_BATCH_BYTES",
+        **_variables("BACKUP", *_BATCHES),
         "known_ids_seconds": "REFEED_KNOWN_IDS_SECONDS",
     }
 
@@ -226,12 +233,7 @@ class BackupStreamOptions(StreamOptions):
 class PipelineStreamOptions(StreamOptions):
     """The options of a pipeline stream."""
 
-    VARIABLES: ClassVar[Mapping[str, str]] = {
-        "slots": "REFEED_PIPELINE_SLOTS",
-        "batch_seconds": "REFEED_PIPELINE_BATCH_SECONDS",
-        "batch_bytes": "REFEED_PIPELINE_BATCH_BYTES",
-        "message_bytes": "REFEED_PIPELINE_MESSAGE_BYTES",
-    }
+    VARIABLES: ClassVar[Mapping[str, str]] = _variables("PIPELINE", *_BATCHES, "message_bytes")
 
     group: Annotated[str, GROUP] = "default"
     message_bytes: Annotated[int | None, MESSAGE_BYTES] = None
@@ -250,19 +252,11 @@ class KinesisStreamOptions(StreamOptions):
     what is published before a position is noted: 1,000 messages, or ``batch_bytes``.
     """
 
-    VARIABLES: ClassVar[Mapping[str, str]] = {
-        "slots": "REFEED_KINESIS_SLOTS",
-        "batch_seconds": "REFEED_KINESIS_BATCH_SECONDS",
-        "batch_bytes": "REFEED_KINESIS_BATCH_BYTES",
-        "stream": "REFEED_KINESIS_STREAM",
-        "region": "REFEED_KINESIS_REGION",
-        "topic": "REFEED_KINESIS_TOPIC",
-        "start": "REFEED_KINESIS_START",
-        "recreated": "REFEED_KINESIS_RECREATED",
-        "source": "REFEED_KINESIS_SOURCE",
-        "access_key_id": "REFEED_KINESIS_ACCESS_KEY_ID",
-        "secret_access_key": "REFEED_KINESIS_SECRET_ACCESS_KEY",
-    }
+    VARIABLES: ClassVar[Mapping[str, str]] = _variables(
+        "KINESIS",
+        *(*_BATCHES, "stream", "region", "topic", "start", "recreated", "source"),
+        *("access_key_id", "secret_access_key"),
+    )
 
     stream: Annotated[str | None, KINESIS_STREAM] = None
     region: Annotated[str | None, REGION] = None

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
 from functools import cache, partial
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
+# What JSON writes otherwise than as a text.
+_JSON_TYPES: Final = frozenset({"INT64", "FLOAT64", "BOOL"})
 _Kind = TypeVar("_Kind")
 _Read = Callable[[Any], Any]
 
@@ -30,6 +33,31 @@ def parse_json(text: str) -> Any:
         raise ValueError(f"JSON has no {name}")
 
     return json.loads(text, parse_constant=refuse)
+
+
+def parse_parameter(kind: str, text: str) -> Any:
+    """Return what a template's parameter of a GoogleSQL type has as its value, which somebody wrote as a text.
+
+    A text that is none of the type stays a text, and the API names it.
+
+    Example:
+        >>> parse_parameter("INT64", "7"), parse_parameter("INT64", "seven"), parse_parameter("STRING", "7")
+        (7, 'seven', '7')
+    """
+    if kind in _JSON_TYPES:
+        with suppress(ValueError, RecursionError):
+            return parse_json(text)
+    return text
+
+
+def render_parameter(value: Any) -> str:
+    """Return the text that :func:`parse_parameter` makes a value of; of no value an empty one.
+
+    Example:
+        >>> render_parameter(True), render_parameter(7), render_parameter(None)
+        ('true', '7', '')
+    """
+    return "" if value is None else json.dumps(value) if isinstance(value, bool) else str(value)
 
 
 def read_fields(kind: type[_Kind], values: Mapping[str, Any]) -> _Kind:
