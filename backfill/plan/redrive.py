@@ -30,6 +30,7 @@ _Message = tuple[str, str]
 Answer = Callable[..., list[dict[str, Any]]]
 # Returns which of the tables exist, None where not all of them may be read.
 FindStaging = Callable[[Sequence[str]], Sequence[str] | None]
+_PAYLOAD: Final = ("attributes", "data", "data_bytes")
 # What the count of dead letters has as it is shown.
 _COUNTED: Final = ("source", "topic", "code", "messages", "first_ingest_time", "last_ingest_time")
 
@@ -54,27 +55,6 @@ class LetterReasonOut(BaseModel):
     request: dict[str, Any] | None = Field(
         None, description="A body for `POST /backfills`, which sends all messages that are not repaired yet."
     )
-
-
-@dataclass(frozen=True, slots=True)
-class LetterMessage:
-    """One message that is a dead letter; ``reason`` is its latest one.
-
-    ``data`` are the first bytes of its payload; as its whole size and the attributes they are None where nobody
-    asked for them.
-    """
-
-    source: str
-    topic: str
-    message_id: str
-    code: str
-    path: str | None
-    reason: str
-    publish_time: str | None
-    at: str | None
-    attributes: dict[str, str | None] | None = None
-    data: bytes | None = None
-    data_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +115,11 @@ class LetterCounter:
 
     def list_messages(
         self, choice: LetterChoice, *, limit: int, preview_bytes: int | None = None
-    ) -> list[LetterMessage]:
+    ) -> list[dict[str, Any]]:
         """Return up to ``limit`` messages, the latest first; those that have become a row since are among them.
 
-        With ``preview_bytes`` each has its attributes, and of its payload those and one more.
+        With ``preview_bytes`` each has its attributes, the whole size of its payload, and as ``data`` those bytes
+        of it and one more. Without, these are None.
 
         Raises:
             WarehouseError, QueryError: the table can't be read.
@@ -154,13 +135,13 @@ class LetterCounter:
         }
         rows = self._answer(_render_list(self._table, limit, preview_bytes), parameters)
         return [
-            LetterMessage(
+            {
                 **{name: row[name] for name in ("source", "topic", "message_id", "code", "reason")},
-                path=row["path"] or None,
-                publish_time=render_time(row["publish_time"]),
-                at=render_time(row["ingest_time"]),
-                **({} if preview_bytes is None else _payload_of(row)),
-            )
+                "path": row["path"] or None,
+                "publish_time": render_time(row["publish_time"]),
+                "at": render_time(row["ingest_time"]),
+                **(dict.fromkeys(_PAYLOAD) if preview_bytes is None else _payload_of(row)),
+            }
             for row in rows
         ]
 

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from backfill.plan.plan import render_text
-from backfill.plan.redrive import LetterMessage
 from backfill.run.dead_letters import DeadLetter
 from model.principal import Principal
 
@@ -41,12 +40,13 @@ def show_letter(letter: DeadLetter, *, reader: Principal, preview_bytes: int | N
     return {**fields, **_preview(letter.data, preview_bytes)}
 
 
-def show_pipeline_letter(letter: LetterMessage, *, reader: Principal, preview_bytes: int | None) -> dict[str, Any]:
+def show_pipeline_letter(
+    letter: Mapping[str, Any], *, reader: Principal, preview_bytes: int | None
+) -> dict[str, Any]:
     """Return a dead letter of the pipeline as :func:`show_letter` does; without ``preview_bytes`` no payload."""
-    fields = asdict(letter)
-    if preview_bytes is None or letter.data is None or not reader.may_read(letter.topic):
-        return {**fields, **_HIDDEN, "is_cut": None}
-    return {**fields, **_preview(letter.data, preview_bytes)}
+    if preview_bytes is None or letter["data"] is None or not reader.may_read(letter["topic"]):
+        return {**letter, **_HIDDEN, "is_cut": None}
+    return {**letter, **_preview(letter["data"], preview_bytes)}
 
 
 def _preview(data: bytes, limit: int) -> dict[str, Any]:

@@ -309,8 +309,8 @@ def test_dead_letters_of_the_pipeline_are_counted_and_repaired_ones_left_out(
     (found,) = counter.count(start)
     assert (found.source, found.code, found.messages, found.repaired) == ("orders", "not_json", 2, 1)
     listed = counter.list_messages(LetterChoice("orders", start), limit=9, preview_bytes=4)
-    assert sorted((one.data, one.data_bytes) for one in listed) == [(b"neith", 7), (b"nope", 4)]
-    found_data = {counter.read_data("orders", "orders", one.message_id, datetime.now(UTC)) for one in listed}
+    assert sorted((one["data"], one["data_bytes"]) for one in listed) == [(b"neith", 7), (b"nope", 4)]
+    found_data = {counter.read_data("orders", "orders", one["message_id"], datetime.now(UTC)) for one in listed}
     assert found_data == {b"nope", b"neither"}
     backfill = service.create(BackfillRequest(**found.request), principal=LOCAL)
     folder = BackfillFolder(tmp_path / "backfills" / backfill.id)

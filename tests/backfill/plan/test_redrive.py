@@ -104,7 +104,7 @@ def test_those_since_a_moment_of_a_day_are_those_that_were_written_later_that_da
     assert found.messages == 1
     assert desk.selected(found.request, "since") == {"after"}
     listed = desk.counter.list_messages(LetterChoice("orders", DAY + timedelta(hours=14)), limit=5)
-    assert [one.message_id for one in listed] == ["after"]
+    assert [one["message_id"] for one in listed] == ["after"]
 
 
 def test_dead_letters_are_counted_by_source_and_their_latest_reason(desk):
@@ -218,11 +218,11 @@ def test_messages_are_listed_by_their_latest_reason_to_be_chosen_by_id(desk):
 
     def listed(limit=10, **chosen):
         found = desk.counter.list_messages(LetterChoice("orders", DAY, **chosen), limit=limit)
-        return [(one.message_id, one.code, one.path) for one in found]
+        return [(one["message_id"], one["code"], one["path"]) for one in found]
 
     assert listed() == [("a", "wrong_type", "n[]"), ("b", "wrong_type", "m")]
     assert listed(code="not_json") == []
     assert listed(path="m") == [("b", "wrong_type", "m")]
     assert listed(limit=1) == [("a", "wrong_type", "n[]")]
     (one,) = desk.counter.list_messages(LetterChoice("orders", DAY, path="m"), limit=9)
-    assert (one.reason, one.at) == ("m: is null.", "2026-01-10T02:00:00.000000Z")
+    assert (one["reason"], one["at"]) == ("m: is null.", "2026-01-10T02:00:00.000000Z")
