@@ -2,18 +2,14 @@
 
 import gzip
 import hashlib
-import json
 import re
-from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
 
 from api.answers import Caller, OpenInventory, SlowCalls, problems
 from api.schemas import Rfc3339Time
-from backfill.plan.plan import TimeWindow
-from inventory.volumes import VolumeStep
+from inventory.volumes import VolumesOut, VolumeStep
 
 router: Final = APIRouter(tags=["topics"])
 _HEADERS: Final = {
@@ -22,57 +18,6 @@ _HEADERS: Final = {
 # 300 topics of 336 hours are a megabyte of numbers; a higher level takes three times as long for a tenth less.
 _LEVEL: Final = 1
 _MAX_TOPICS: Final = 100
-
-
-class SurgeOut(BaseModel):
-    """A step with far more messages than usual."""
-
-    start: datetime = Field(description="Start of the step.")
-    usual: int = Field(description="The usual number of messages in this step.")
-
-
-class TopicSeriesOut(BaseModel):
-    """The messages and payload bytes of a topic in each step. `starts` lists the steps. Null means unknown."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "topic": "orders",
-                    "total_messages": 36_200,
-                    "total_bytes": 7_500_000,
-                    "messages": [18_000, 200, 18_000],
-                    "bytes": [3_700_000, 40_000, 3_760_000],
-                    "gaps": ["2026-01-03T03:00:00.000000Z"],
-                    "surges": [],
-                }
-            ]
-        }
-    )
-
-    topic: str = Field(description="The topic.")
-    total_messages: int | None = Field(description="The sum of messages. Null if a step is unknown.")
-    total_bytes: int | None = Field(description="The sum of bytes. Null if a step is unknown.")
-    messages: list[int | None] = Field(description="Number of messages by step.")
-    bytes: list[int | None] = Field(description="Bytes of the published payloads.")
-    gaps: list[datetime] = Field(
-        description="The starts of steps with far fewer messages than usual. Such a step has less than a tenth "
-        "of the median of the same hour on other days. If this median is below 10 messages, the step is never a "
-        "gap."
-    )
-    surges: list[SurgeOut] = Field(
-        description="Steps with far more messages than usual. Such a step has at least twice the median of the "
-        "same hour on other days, and at least 10 messages more than this median."
-    )
-
-
-class VolumesOut(BaseModel):
-    """The volumes of all topics that have messages in the window."""
-
-    step: Literal["hour", "day"] = Field(description="The length of a step.")
-    window: TimeWindow = Field(description="The window, widened to whole steps.")
-    starts: list[datetime] = Field(description="The start of each step.")
-    topics: list[TopicSeriesOut] = Field(description="The topics with their volumes.")
 
 
 @router.get(
@@ -125,7 +70,7 @@ def list_volumes(
     """Count each topic's archived messages and payload bytes by hour or day, and mark gaps."""
     with slow:
         found = inventory.read_volumes(principal=caller, step=step, start=start, end=end, topics=topic or ())
-    body = json.dumps(found.to_json(), separators=(",", ":")).encode()
+    body = found.model_dump_json(by_alias=True).encode()
     # Weak: it stands for the answer compressed and not.
     etag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {"ETag": etag, "Vary": "Accept-Encoding"}

@@ -27,7 +27,7 @@ from inventory.status import (
     without_replaced,
 )
 from inventory.streams import ENDED, InstanceTotal, StreamOut
-from inventory.volumes import Volumes, VolumeStep, read_volumes
+from inventory.volumes import VolumesOut, VolumeStep, read_volumes
 from inventory.waiting import find_waiting
 from jobs.inbox_items import InboxItem
 from jobs.store.figures import KEEP_HOURS, FigurePoint, stream_subject
@@ -133,7 +133,7 @@ class Inventory:
         start: datetime | None = None,
         end: datetime | None = None,
         topics: Sequence[str] = (),
-    ) -> Volumes:
+    ) -> VolumesOut:
         """Return messages and payload bytes of every topic by step; no row is read, and no query runs.
 
         Raises:

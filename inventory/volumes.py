@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from statistics import median
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
+from pydantic import BaseModel, ConfigDict, Field
+
+from backfill.plan.plan import TimeWindow
 from model.errors import RequestInvalidError
-from model.moment import render_time
 from model.volume import HourVolumes, Volume
 from model.window import Window
 from warehouse.counts import STEPS, Counts, floor
@@ -30,41 +32,55 @@ _DAY: Final = timedelta(days=1)
 _NOTHING: Final = Volume(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicSeries:
-    """A topic's messages and payload bytes, a number for each step; None where it is not known.
+class SurgeOut(BaseModel):
+    """A step with far more messages than usual."""
 
-    ``total_messages`` and ``total_bytes`` are None when one of the steps is. ``gaps`` are the starts of steps with
-    less than a tenth of the median of the same hour on the other days, ``surges`` those with twice of it, each
-    with what is ``usual``: that median.
-    """
-
-    topic: str
-    total_messages: int | None
-    total_bytes: int | None
-    messages: list[int | None]
-    bytes: list[int | None]
-    gaps: list[str]
-    surges: list[dict[str, Any]]
+    start: datetime = Field(description="Start of the step.")
+    usual: int = Field(description="The usual number of messages in this step.")
 
 
-@dataclass(frozen=True, slots=True)
-class Volumes:
-    """What came in of each topic by steps of ingestion; ``starts`` has the begin of each step.
+class TopicSeriesOut(BaseModel):
+    """The messages and payload bytes of a topic in each step. `starts` lists the steps. Null means unknown."""
 
-    The window is widened to whole steps. Topics without a message in it are left out unless they were asked for.
-    """
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "topic": "orders",
+                    "total_messages": 36_200,
+                    "total_bytes": 7_500_000,
+                    "messages": [18_000, 200, 18_000],
+                    "bytes": [3_700_000, 40_000, 3_760_000],
+                    "gaps": ["2026-01-03T03:00:00Z"],
+                    "surges": [],
+                }
+            ]
+        }
+    )
 
-    step: VolumeStep
-    window: dict[str, str | None]
-    starts: list[str]
-    topics: list[TopicSeries]
+    topic: str = Field(description="The topic.")
+    total_messages: int | None = Field(description="The sum of messages. Null if a step is unknown.")
+    total_bytes: int | None = Field(description="The sum of bytes. Null if a step is unknown.")
+    messages: list[int | None] = Field(description="Number of messages by step.")
+    bytes: list[int | None] = Field(description="Bytes of the published payloads.")
+    gaps: list[datetime] = Field(
+        description="The starts of steps with far fewer messages than usual. Such a step has less than a tenth "
+        "of the median of the same hour on other days. If this median is below 10 messages, the step is never a "
+        "gap."
+    )
+    surges: list[SurgeOut] = Field(
+        description="Steps with far more messages than usual. Such a step has at least twice the median of the "
+        "same hour on other days, and at least 10 messages more than this median."
+    )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        # asdict() would copy each of some hundred thousand numbers.
-        topics = [{name: getattr(series, name) for name in TopicSeries.__slots__} for series in self.topics]
-        return {"step": self.step, "window": self.window, "starts": self.starts, "topics": topics}
+
+class VolumesOut(BaseModel):
+    """The volumes of all topics that have messages in the window."""
+
+    step: VolumeStep = Field(description="The length of a step.")
+    window: TimeWindow = Field(description="The window, widened to whole steps.")
+    starts: list[datetime] = Field(description="The start of each step.")
+    topics: list[TopicSeriesOut] = Field(description="The topics with their volumes.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +131,7 @@ def read_volumes(
     end: datetime | None,
     topics: Sequence[str] = (),
     now: datetime | None = None,
-) -> Volumes:
+) -> VolumesOut:
     """Return the volumes of ``topics``, or of all, in [start, end); without bounds of the last 14 days.
 
     Raises:
@@ -128,10 +144,10 @@ def read_volumes(
     grid = _Grid(counts.hours(compared), compared, step)
     first = grid.starts.index(window.start)
     names = sorted(topics or {name for table in grid.tables[first:] for name in table})
-    return Volumes(
+    return VolumesOut(
         step=step,
-        window={"from": render_time(window.start), "to": render_time(window.end)},
-        starts=[_render(moment) for moment in grid.starts[first:]],
+        window=TimeWindow.of(window),
+        starts=grid.starts[first:],
         topics=[_series(grid, name, first, now) for name in dict.fromkeys(names)],
     )
 
@@ -176,20 +192,20 @@ class _Grid:
         ]
 
 
-def _series(grid: _Grid, topic: str, first: int, now: datetime) -> TopicSeries:
+def _series(grid: _Grid, topic: str, first: int, now: datetime) -> TopicSeriesOut:
     column = grid.column(topic)
     shown = column[first:]
     messages = [None if one is None else one.messages for one in shown]
     sizes = [None if one is None else one.bytes for one in shown]
-    return TopicSeries(
+    return TopicSeriesOut(
         topic=topic,
         total_messages=_sum(messages),
         total_bytes=_sum(sizes),
         messages=messages,
         bytes=sizes,
-        gaps=[_render(grid.starts[place]) for place in _find_gaps(grid, column, now) if place >= first],
+        gaps=[grid.starts[place] for place in _find_gaps(grid, column, now) if place >= first],
         surges=[
-            {"start": _render(grid.starts[place]), "usual": usual}
+            SurgeOut(start=grid.starts[place], usual=usual)
             for place, usual in _find_surges(grid, column)
             if place >= first
         ],
@@ -300,7 +316,3 @@ def _with_usual(window: Window) -> Window:
 
 def _sum(numbers: Sequence[int | None]) -> int | None:
     return None if None in numbers else sum(number for number in numbers if number is not None)
-
-
-def _render(moment: datetime) -> str:
-    return str(render_time(moment))
