@@ -58,22 +58,6 @@ def answer_action(action: Action, visit: Visit, fields: Mapping[str, str] | None
     return {**context, **page.extra, "template": page.template, "status": status}
 
 
-def _no_fields(_: Mapping[str, Any], __: Mapping[str, str]) -> tuple[FormField, ...]:
-    return ()
-
-
-def _no_body(_: Mapping[str, str]) -> Mapping[str, Any] | None:
-    return None
-
-
-def _nothing_typed(_: Mapping[str, Any]) -> None:
-    return None
-
-
-def _nothing_else(_: Visit, __: Mapping[str, Any], ___: Mapping[str, str]) -> Mapping[str, Any]:
-    return {}
-
-
 def _target_of(job: Mapping[str, Any]) -> str | None:
     return job.get("topic") or job.get("stream")
 
@@ -96,10 +80,10 @@ def _job_action(
     verb: str,
     effects: Effects,
     *,
-    typed: Callable[[Mapping[str, Any]], str | None] = _nothing_typed,
-    fields: Callable[[Mapping[str, Any], Mapping[str, str]], tuple[FormField, ...]] = _no_fields,
-    body: Callable[[Mapping[str, str]], Mapping[str, Any] | None] = _no_body,
-    show: Callable[[Visit, Mapping[str, Any], Mapping[str, str]], Mapping[str, Any]] = _nothing_else,
+    typed: Callable[[Mapping[str, Any]], str | None] = lambda *_: None,
+    fields: Callable[[Mapping[str, Any], Mapping[str, str]], tuple[FormField, ...]] = lambda *_: (),
+    body: Callable[[Mapping[str, str]], Mapping[str, Any] | None] = lambda *_: None,
+    show: Callable[[Visit, Mapping[str, Any], Mapping[str, str]], Mapping[str, Any]] = lambda *_: {},
     perform: Callable[[Visit, Mapping[str, str]], str] | None = None,
 ) -> Action:
     """Return an action of a job; ``fields`` are those of its form, and ``body`` is what they come to.

@@ -1,5 +1,6 @@
 """Jobs with a driver as people see them: one shape for the API and for ``--json``."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -16,8 +17,7 @@ from model.job import JobState
 class DrivenJob:
     """What people see of every job with a driver; a kind adds its own fields. Times are aware UTC."""
 
-    # Every field is in every answer, whether a request may leave it out or not.
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"json_schema_serialization_defaults_required": True}
+    __pydantic_config__: ClassVar[dict[str, Any]] = {}
 
     id: Annotated[str, Field(description="The job's id. The id of each kind has its own prefix, such as `bf_`.")]
     kind: Annotated[str, Field(description="The kind of the job.")]
@@ -57,6 +57,25 @@ class DrivenJob:
         """Return it in the API's shape."""
         shown: dict[str, Any] = _adapter(type(self)).dump_python(self, mode="json", by_alias=True)
         return shown
+
+
+def shape_of(example: Mapping[str, Any]) -> dict[str, Any]:
+    """Return pydantic's configuration of a kind; ``example`` is one of its jobs but for what most jobs have."""
+    usual = {
+        "state": "SUCCEEDED",
+        "created_by": "key:ann",
+        "created_at": "2026-01-03T03:00:00Z",
+        "started_at": "2026-01-03T03:00:01Z",
+        "finished_at": "2026-01-03T03:00:09Z",
+        "restarts": 0,
+        "error": None,
+        "etag": '"5"',
+    }
+    # Every field is in every answer, whether a request may leave it out or not.
+    return {
+        "json_schema_serialization_defaults_required": True,
+        "json_schema_extra": {"examples": [{**usual, **example}]},
+    }
 
 
 @cache

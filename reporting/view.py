@@ -7,13 +7,12 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.store import Job
-from jobs.view import DrivenJob
+from jobs.view import DrivenJob, shape_of
 from model.audit import Audit
 from model.failure import safe_message
 from model.fault import FaultRecord
 from warehouse.merges import MergeReport
 
-EXAMPLE_ID: Final = "mg_01K0ABCDEFGHJKMNPQRSTVWXYZ"
 _EXAMPLE_SOURCE: Final[dict[str, Any]] = {
     "source": "orders",
     "state": "merged",
@@ -29,21 +28,13 @@ _EXAMPLE_SOURCE: Final[dict[str, Any]] = {
     "error": None,
 }
 _EXAMPLE_MERGE: Final[dict[str, Any]] = {
-    "id": EXAMPLE_ID,
+    "id": "mg_01K0ABCDEFGHJKMNPQRSTVWXYZ",
     "kind": "merge",
-    "state": "SUCCEEDED",
     "source": "orders",
     "since": None,
     "dry_run": False,
-    "created_by": "key:ann",
-    "created_at": "2026-01-03T00:15:00Z",
-    "started_at": "2026-01-03T00:15:01Z",
-    "finished_at": "2026-01-03T00:15:09Z",
     "progress": {"sources": 1, "merged": 1, "failed": 0, "changed": 12_000, "newer": 11_998, "without_key": 3},
     "sources": [_EXAMPLE_SOURCE],
-    "restarts": 0,
-    "error": None,
-    "etag": '"5"',
 }
 
 
@@ -108,10 +99,7 @@ class MergeProgress(BaseModel):
 class Merge(DrivenJob):
     """One merge job."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = {
-        **DrivenJob.__pydantic_config__,
-        "json_schema_extra": {"examples": [_EXAMPLE_MERGE]},
-    }
+    __pydantic_config__: ClassVar[dict[str, Any]] = shape_of(_EXAMPLE_MERGE)
 
     kind: Annotated[Literal["merge"], Field(description="The kind of the job.")]
     source: Annotated[

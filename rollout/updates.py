@@ -15,8 +15,6 @@ from model.principal import READ, ROLLOUTS_APPLY, STREAMS_OPERATE, Principal
 from model.stream_options import StreamKind, option_errors
 from model.stream_record import StreamRecord
 from model.stream_update import (
-    MAX_SHADOW_HOURS,
-    MAX_VALIDATE_SECONDS,
     UNWANTED,
     StreamUpdate,
     UpdateFault,
@@ -206,12 +204,6 @@ def _inbox_item(update: StreamUpdate) -> InboxItem | None:
 
 def _errors_of(record: StreamRecord, request: UpdateRequest) -> list[dict[str, str]]:
     errors = option_errors(record.kind, request.options)
-    if not 0 <= request.validate_seconds <= MAX_VALIDATE_SECONDS:
-        message = f"validate_seconds must be a number from 0 to {MAX_VALIDATE_SECONDS:.0f}."
-        errors.append(fault_at("/validate_seconds", "out_of_range", message))
-    if request.min_messages < 0:
-        message = "min_messages must be a whole number that is not negative."
-        errors.append(fault_at("/min_messages", "out_of_range", message))
     if request.mapping and record.kind is not StreamKind.PIPELINE:
         message = f"A {record.kind} stream has no sources that a mapping could rename."
         errors.append(fault_at("/mapping", "field_unknown", message))
@@ -221,7 +213,4 @@ def _errors_of(record: StreamRecord, request: UpdateRequest) -> list[dict[str, s
     if request.shadow is not None and request.is_restart:
         message = "A restart has no shadow comparison. Use the strategy hand_over."
         errors.append(fault_at("/shadow", "field_unknown", message))
-    if request.shadow is not None and not 0 <= request.shadow.hours <= MAX_SHADOW_HOURS:
-        message = f"shadow.hours must be a number from 0 to {MAX_SHADOW_HOURS:.0f}."
-        errors.append(fault_at("/shadow/hours", "out_of_range", message))
     return errors

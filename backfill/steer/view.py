@@ -12,20 +12,16 @@ from backfill.run.progress import Progress
 from backfill.steer.approval import show_approval
 from backfill.steer.verification import Verification, VerificationState
 from jobs.store import Job
-from jobs.view import DrivenJob
+from jobs.view import DrivenJob, shape_of
 from model.declaration import example_of
 from model.job import JobState
 
-EXAMPLE_ID: Final = "bf_01K0ABCDEFGHJKMNPQRSTVWXYZ"
 _REQUEST: Final = BackfillRequest(**example_of(BackfillRequest))
 _EXAMPLE_BACKFILL: Final[dict[str, Any]] = {
     **_REQUEST.to_json(),
-    "id": EXAMPLE_ID,
+    "id": "bf_01K0ABCDEFGHJKMNPQRSTVWXYZ",
     "kind": "backfill",
     "state": "RUNNING",
-    "created_by": "key:ann",
-    "created_at": "2026-01-03T03:00:00Z",
-    "started_at": "2026-01-03T03:00:02Z",
     "finished_at": None,
     "window": {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"},
     "replays": {"column": "_PARTITIONTIME", "from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"},
@@ -40,7 +36,6 @@ _EXAMPLE_BACKFILL: Final[dict[str, Any]] = {
         "eta_seconds": 180.0,
         "repeated_at_most": 0,
     },
-    "restarts": 0,
     "in_flight_at_most": None,
     "approval": None,
     "verification": {
@@ -55,9 +50,7 @@ _EXAMPLE_BACKFILL: Final[dict[str, Any]] = {
         "dead_letters": None,
     },
     "revert": None,
-    "error": None,
     "warnings": [],
-    "etag": '"4"',
 }
 
 
@@ -147,10 +140,7 @@ class BackfillCanary(BaseModel):
 class Backfill(DrivenJob, BackfillRequest):
     """One backfill."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = {
-        **DrivenJob.__pydantic_config__,
-        "json_schema_extra": {"examples": [_EXAMPLE_BACKFILL]},
-    }
+    __pydantic_config__: ClassVar[dict[str, Any]] = shape_of(_EXAMPLE_BACKFILL)
 
     kind: Annotated[Literal["backfill"], Field(description="The kind of the job.")]
     window: Annotated[TimeWindow | None, Field(description="The partitions that the query reads.")]

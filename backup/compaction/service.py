@@ -13,7 +13,7 @@ from jobs.launcher import Launcher
 from jobs.service import JobService
 from jobs.store import Idempotency, Job, JobStore
 from jobs.supervisor import JobSupervisor
-from jobs.view import DrivenJob
+from jobs.view import DrivenJob, shape_of
 from model.errors import RequestInvalidError
 from model.job import JobState
 from model.principal import RUN, Principal
@@ -23,16 +23,8 @@ from warehouse.port import Warehouse
 _EXAMPLE: Final[dict[str, Any]] = {
     "id": "cp_01K0ABCDEFGHJKMNPQRSTVWXYZ",
     "kind": "compaction",
-    "state": "SUCCEEDED",
     "tables": ["archive", "staging.orders"],
     "files_removed": {"archive": 812, "staging.orders": 40},
-    "created_by": "schedule:compactions",
-    "created_at": "2026-01-03T03:00:00Z",
-    "started_at": "2026-01-03T03:00:01Z",
-    "finished_at": "2026-01-03T03:02:09Z",
-    "restarts": 0,
-    "error": None,
-    "etag": '"5"',
 }
 # Two compactions of one table would only take each other's files away.
 _MAX_RUNNING: Final = 1
@@ -42,10 +34,7 @@ _MAX_RUNNING: Final = 1
 class Compaction(DrivenJob):
     """One compaction job."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = {
-        **DrivenJob.__pydantic_config__,
-        "json_schema_extra": {"examples": [_EXAMPLE]},
-    }
+    __pydantic_config__: ClassVar[dict[str, Any]] = shape_of(_EXAMPLE)
 
     kind: Annotated[Literal["compaction"], Field(description="The kind of the job.")]
     tables: Annotated[
