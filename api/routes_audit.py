@@ -10,11 +10,10 @@ from api.answers import Caller
 from api.listing import PageSize, page_of
 from api.state import services_of
 from jobs.listing import DEFAULT_PAGE_SIZE
-from model.errors import RequestInvalidError
+from jobs.page_tokens import parse_row_token, render_row_token
 from model.principal import ADMIN
 
 router: Final = APIRouter(tags=["service"])
-_MAX_DIGITS: Final = 18
 
 
 class AuditEntryOut(BaseModel):
@@ -53,17 +52,7 @@ def list_audit(
     The log contains refused calls, calls that changed something or cost money, and calls that showed payloads.
     """
     caller.require(ADMIN)
-    found = services_of(request).store.list_audit(page_size + 1, before=_parse_token(page_token))
-    page, token = page_of(found, page_size, lambda last: str(last.number))
+    before = parse_row_token(page_token) if page_token else None
+    found = services_of(request).store.list_audit(page_size + 1, before=before)
+    page, token = page_of(found, page_size, lambda last: render_row_token(last.number))
     return {"entries": page, "next_page_token": token}
-
-
-def _parse_token(token: str | None) -> int | None:
-    if token is None:
-        return None
-    if not (token.isascii() and token.isdecimal() and len(token) <= _MAX_DIGITS):
-        raise RequestInvalidError(
-            "The page_token belongs to another list.",
-            errors=[{"code": "page_token_invalid", "message": "Not a page_token.", "pointer": "query:page_token"}],
-        )
-    return int(token)

@@ -49,10 +49,6 @@ _EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _USUAL_BUCKETS: Final = {"minute": 60, "hour": 24, "day": 30}
 
 
-def _no_figures(_subjects: Collection[str], _since: datetime) -> Mapping[str, Sequence[FigurePoint]]:
-    return {}
-
-
 class Inventory:
     """Answers from Pub/Sub, the archive and the reports of the streams.
 
@@ -78,7 +74,7 @@ class Inventory:
         snapshots: Callable[[], Sequence[SnapshotRecord]] = tuple,
         snapshot_seconds: float = 0.0,
         collected: Sequence[str] = (),
-        figures: Callable[[Collection[str], datetime], Mapping[str, Sequence[FigurePoint]]] = _no_figures,
+        figures: Callable[[Collection[str], datetime], Mapping[str, Sequence[FigurePoint]]] = lambda *_: {},
     ) -> None:
         self._pubsub = pubsub
         self._counts = queries.counts

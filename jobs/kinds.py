@@ -13,14 +13,6 @@ from jobs.store import Job, JobStore
 WriteFigures = Callable[[JobStore, str], None]
 
 
-def _nothing(_: Job) -> Mapping[str, Any]:
-    return {}
-
-
-def _resume(_: Job) -> str:
-    return "resume"
-
-
 @dataclass(frozen=True, slots=True)
 class JobKind:
     """One kind of job; many are its ``collection``, its ids begin with ``prefix``, its jobs lie in ``folder``.
@@ -39,8 +31,8 @@ class JobKind:
     folder: str
     module: str
     figures: Callable[[JobFolder], WriteFigures]
-    describe: Callable[[Job], Mapping[str, Any]] = _nothing
-    waits_for: Callable[[Job], str] = _resume
+    describe: Callable[[Job], Mapping[str, Any]] = lambda _: {}
+    waits_for: Callable[[Job], str] = lambda _: "resume"
     goes_on_by_itself: bool = False
     done: str = "done"
     is_forgotten: bool = False

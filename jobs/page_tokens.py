@@ -65,7 +65,7 @@ def parse_event_token(token: str | None) -> tuple[datetime, int] | None:
 
 
 def render_row_token(row: int) -> str:
-    """Return the token of the page after the one that ended with a row of a selection."""
+    """Return the token of the page after the one that ended with a row of a selection or an entry of a log."""
     return _render(f"row {row}")
 
 

@@ -36,10 +36,6 @@ from rollout.stream_logs import StreamLogs
 _LOG: Final = structlog.get_logger()
 
 
-def _unknown_groups() -> None:
-    return None
-
-
 def any_release(_: str | None) -> None:
     """Accept every release."""
 
@@ -63,7 +59,7 @@ class StreamService:
         store: JobStore,
         *,
         home: Path | None = None,
-        groups: Callable[[], frozenset[str] | None] = _unknown_groups,
+        groups: Callable[[], frozenset[str] | None] = lambda: None,
         check_release: Callable[[str | None], None] = any_release,
     ) -> None:
         self._store = store
