@@ -55,10 +55,6 @@ def demo(
             "BIGQUERY_EMULATOR_HOST and REFEED_BIGQUERY_STORAGE_HOST."
         ),
     ] = "lake",
-    collect: Annotated[
-        bool,
-        typer.Option("--collect", help="Post the messages to a collector over HTTP instead of publishing them."),
-    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary home.")] = False,
     console: Annotated[
@@ -79,7 +75,6 @@ def demo(
     With --console, the demo then archives two weeks of the shop's messages, and runs all services and the console
     until Ctrl-C.
     """
-    from cli.demo.collecting import write_collector_settings
     from cli.demo.console import DemoConsole
     from cli.demo.run import Demo
     from cli.demo.shop import generate_messages
@@ -99,13 +94,10 @@ def demo(
     home = Path(tempfile.mkdtemp(prefix="refeed-demo-"))
     is_kept = keep
     try:
-        if collect:
-            environment |= write_collector_settings(home, sorted({topic for topic, _ in lines}))
         stack = Stack(
             home,
             pubsub_port=free_port(),
             api_port=free_port(),
-            collector_port=free_port() if collect else None,
             environment=environment,
         )
         err.print(f"home {home}, API {stack.api_url}, Pub/Sub {stack.emulator_host}")

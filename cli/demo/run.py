@@ -4,7 +4,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Final
@@ -14,7 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from cli.attach import attach_topics
 from cli.demo.archive import ArchiveReader, receive
-from cli.demo.collecting import post_all
 from cli.demo.verdict import ArchivedMessage, Key, Verdict, compare_archive, compare_replay
 from cli.publish import publish_all
 from cli.stack import Stack
@@ -90,9 +88,6 @@ class Demo:
         # Before the first message: a subscription gets what is published after it.
         for _ in attach_topics(stack.settings, sorted({topic for topic, _ in self._messages})):
             pass
-        if stack.collector is not None:
-            self._children.start(stack.collector)
-            stack.wait_for_collector()
         self._children.start(stack.backup)
         self._children.start(stack.api)
         stack.wait_for_backup()
@@ -109,11 +104,6 @@ class Demo:
         self._killed_at = time.monotonic()
 
     def _publish(self, messages: Sequence[tuple[str, Message]], tick: Callable[[int], None]) -> None:
-        if self._stack.collector_address is not None:
-            for posted in post_all(self._stack.collector_address, messages):
-                self._published.update(posted)
-                tick(len(self._published))
-            return
         for batch in publish_all(self._stack.settings, messages):
             keys = [(batch.topic, message_id) for message_id in batch.ids]
             self._published.update(zip(keys, batch.messages, strict=True))
@@ -198,20 +188,12 @@ class Demo:
         for batch in publish_all(self._stack.settings, [(topic, Message(b"", {"refeed-demo": "marker"}))]):
             self._markers.add((topic, batch.ids[0]))
         self._wait_for_growth(self._archive.count_rows, lambda _: self._markers <= self._archive.read_ids())
-        figures = compare_archive(
-            self._published, map(self._identify, self._archive.read()), frozenset(self._markers)
-        )
+        figures = compare_archive(self._published, self._archive.read(), frozenset(self._markers))
         verdict = self.verdict
         verdict.published, verdict.archived = len(self._published), figures.archived
         verdict.lost, verdict.duplicates = figures.lost, figures.duplicates
         verdict.payload_mismatches += figures.payload_mismatches
         verdict.rearchived = figures.foreign
-
-    def _identify(self, row: ArchivedMessage) -> ArchivedMessage:
-        """Return a row under the id that its sender knows: of an event over HTTP its uuid."""
-        if self._stack.collector_address is None or row_key(row) in self._markers:
-            return row
-        return replace(row, message_id=dict(row.attributes).get("uuid", row.message_id))
 
     def _wait_for_growth(self, measure: Callable[[], int], is_enough: Callable[[int], bool]) -> None:
         """Return once ``measure`` is enough, or has stood still for a minute: the verdict then says why.
