@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 
 _DAYS = 365
+_TIMES = ("created_at", "expires_at", "revoked_at", "last_used_at")
 
 
 def _short(scope: str) -> str:
@@ -112,18 +113,9 @@ def _state(key: "ApiKey") -> str:
 
 
 def _to_json(key: "ApiKey") -> dict[str, Any]:
-    return {
-        "id": key.id,
-        "name": key.name,
-        "prefix": f"rf_{key.prefix}",
-        "state": _state(key),
-        "scopes": list(key.scopes),
-        "topics": None if key.topics is None else list(key.topics),
-        "created_at": render_moment(key.created_at),
-        "expires_at": render_moment(key.expires_at),
-        "revoked_at": render_moment(key.revoked_at),
-        "last_used_at": render_moment(key.last_used_at),
-    }
+    times = {name: render_moment(getattr(key, name)) for name in _TIMES}
+    names = {"id": key.id, "name": key.name, "prefix": f"rf_{key.prefix}", "state": _state(key)}
+    return {**names, "scopes": key.scopes, "topics": key.topics, **times}
 
 
 def _day(moment: datetime | None) -> str:
