@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import AfterValidator, AliasPath, AwareDatetime, BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, AliasPath, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
@@ -37,6 +37,19 @@ Since = Annotated[Rfc3339Time, AfterValidator(_bring_into_calendar)]
 def read_at(path: str, description: str | None = None) -> Any:
     """Return the declaration of a field that an answer reads from within another one, such as request.release."""
     return Field(validation_alias=AliasPath(*path.split(".")), description=description)
+
+
+class StreamJobOut(BaseModel):
+    """A job of a stream, read from what its service returns, or from its own JSON."""
+
+    model_config = ConfigDict(populate_by_name=True, json_schema_serialization_defaults_required=True)
+
+    id: str
+    etag: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        return self.model_dump(mode="json")
 
 
 class ProblemItem(BaseModel):

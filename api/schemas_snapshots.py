@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from api.schemas import StreamJobOut
 from model.fault import FaultRecord
 
 
@@ -81,11 +82,8 @@ class SnapshotsOut(BaseModel):
     next_page_token: str | None
 
 
-class RollbackOut(BaseModel):
+class RollbackOut(StreamJobOut):
     """A rollback of a stream to a snapshot."""
-
-    # Read from a rollback, or from its own JSON.
-    model_config = ConfigDict(populate_by_name=True, json_schema_serialization_defaults_required=True)
 
     id: str = Field(description="The rollback's id, which begins with `rs_`.")
     kind: Literal["restore"] = Field(default="restore", description="The kind of the job.")
@@ -101,4 +99,3 @@ class RollbackOut(BaseModel):
     created_by: str
     created_at: datetime
     finished_at: datetime | None
-    etag: str = ""

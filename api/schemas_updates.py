@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from api.schemas import read_at
+from api.schemas import StreamJobOut, read_at
 from api.schemas_streams import options_schema
 from model.stream_options import OPTIONS
 from model.stream_update import (
@@ -135,11 +135,8 @@ class UpdateManifestOut(BaseModel):
     )
 
 
-class UpdateOut(BaseModel):
+class UpdateOut(StreamJobOut):
     """An update of a stream. A null field is not known yet."""
-
-    # Read from an update, or from its own JSON.
-    model_config = ConfigDict(populate_by_name=True, json_schema_serialization_defaults_required=True)
 
     id: str = Field(
         description="The update's id, which begins with `up_`, or with `ro_` if a manifest requested the update."
@@ -216,4 +213,3 @@ class UpdateOut(BaseModel):
     created_at: datetime
     changed_at: datetime
     finished_at: datetime | None
-    etag: str = ""

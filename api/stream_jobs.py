@@ -1,11 +1,9 @@
 """Updates and rollbacks of streams as jobs; all jobs as one collection."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from pydantic import BaseModel
-
+from api.schemas import StreamJobOut
 from api.schemas_snapshots import RollbackOut
 from api.schemas_updates import UpdateOut
 from api.state import Services
@@ -22,36 +20,22 @@ from rollout.shadow_work import show_update
 from rollout.updates import UpdateService
 
 
-@dataclass(frozen=True, slots=True)
-class StreamJob:
-    """A job of a stream as people see it."""
-
-    id: str
-    etag: str
-    shape: BaseModel
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        return self.shape.model_dump(mode="json")
-
-
-class StreamJobs(JobReader[StreamJob]):
+class StreamJobs(JobReader[StreamJobOut]):
     """The jobs of one kind that agents carry out for streams; ``shape`` is read from ``view``."""
 
     scopes: ClassVar[tuple[str, ...]] = (STREAMS_READ,)
 
     def __init__(
-        self, name: str, store: JobStore, shape: type[BaseModel], view: Callable[[Job, Principal], object]
+        self, name: str, store: JobStore, shape: type[StreamJobOut], view: Callable[[Job, Principal], object]
     ) -> None:
         super().__init__(name, store)
         self._shape = shape
         self._view = view
 
-    def show(self, job: Job, *, principal: Principal) -> StreamJob:
+    def show(self, job: Job, *, principal: Principal) -> StreamJobOut:
         """Return a job of the kind as the principal sees it."""
-        etag = f'"{job.version}"'
         shape = self._shape.model_validate(self._view(job, principal), from_attributes=True)
-        return StreamJob(job.id, etag, shape.model_copy(update={"etag": etag}))
+        return shape.model_copy(update={"etag": f'"{job.version}"'})
 
 
 class UpdateJobs(StreamJobs):
@@ -63,7 +47,7 @@ class UpdateJobs(StreamJobs):
         super().__init__(UPDATE, store, UpdateOut, lambda job, principal: show_update(update_of(job), principal))
         self._updates = updates
 
-    def revert(self, job_id: str, *, principal: Principal, versions: Versions = None) -> StreamJob:
+    def revert(self, job_id: str, *, principal: Principal, versions: Versions = None) -> StreamJobOut:
         """Take back what an update does or did; of an ended one, return the update that goes back.
 
         Raises:
@@ -72,7 +56,7 @@ class UpdateJobs(StreamJobs):
         """
         return self._steer(self._updates.revert, job_id, principal, versions)
 
-    def cancel(self, job_id: str, *, principal: Principal, versions: Versions = None) -> StreamJob:
+    def cancel(self, job_id: str, *, principal: Principal, versions: Versions = None) -> StreamJobOut:
         """Stop an update that has not ended; a new release without a way back stays.
 
         Raises:
@@ -83,7 +67,7 @@ class UpdateJobs(StreamJobs):
 
     def _steer(
         self, act: Callable[..., StreamUpdate], job_id: str, principal: Principal, versions: Versions
-    ) -> StreamJob:
+    ) -> StreamJobOut:
         principal.require_any(STREAMS_OPERATE, ROLLOUTS_APPLY)
         # Without one of this kind, there is no such job.
         self._get(job_id)

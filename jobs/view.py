@@ -19,14 +19,19 @@ class DrivenJob:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {}
 
-    id: Annotated[str, Field(description="The job's id. The id of each kind has its own prefix, such as `bf_`.")]
+    id: Annotated[str, Field(description="The job's id, which begins with `bf_`, `mg_` or `cp_`, by its kind.")]
     kind: Annotated[str, Field(description="The kind of the job.")]
     state: Annotated[JobState, Field(description="The job's state.")]
     created_by: str
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-    restarts: Annotated[int, Field(description="The number of drivers that were replaced since a person's start.")]
+    restarts: Annotated[
+        int,
+        Field(
+            description="The number of drivers that died and were replaced since a person last started the job."
+        ),
+    ]
     error: FaultRecord | None
     etag: str
 
@@ -37,7 +42,7 @@ class DrivenJob:
         Raises:
             ValueError: another release wrote a value that this shape does not have.
         """
-        return _adapter(cls).validate_python(
+        shown: Self = cls._adapter().validate_python(
             {
                 "id": job.id,
                 "kind": job.kind,
@@ -52,11 +57,17 @@ class DrivenJob:
                 **own,
             }
         )
+        return shown
 
     def to_json(self) -> dict[str, Any]:
         """Return it in the API's shape."""
-        shown: dict[str, Any] = _adapter(type(self)).dump_python(self, mode="json", by_alias=True)
+        shown: dict[str, Any] = self._adapter().dump_python(self, mode="json", by_alias=True)
         return shown
+
+    @classmethod
+    @cache
+    def _adapter(cls) -> TypeAdapter[Any]:
+        return TypeAdapter(cls)
 
 
 def shape_of(example: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,8 +87,3 @@ def shape_of(example: Mapping[str, Any]) -> dict[str, Any]:
         "json_schema_serialization_defaults_required": True,
         "json_schema_extra": {"examples": [{**usual, **example}]},
     }
-
-
-@cache
-def _adapter(kind: type[DrivenJob]) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)

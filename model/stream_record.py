@@ -46,7 +46,7 @@ ENDED_STATES: Final = frozenset({StreamState.DRAINED, StreamState.CANCELLED})
 
 
 class Wanted(StrEnum):
-    """What people want of a stream; it survives restarts of everything."""
+    """The wanted state of a stream. It survives restarts of everything."""
 
     RUNNING = "RUNNING"
     DRAINED = "DRAINED"
