@@ -31,6 +31,9 @@ _STEPS: Final = frozenset({JobState.PENDING, JobState.RUNNING})
 Found = TypeVar("Found")
 PageSize = Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE)]
 IdToken = Annotated[str | None, Query(max_length=1000)]
+PageToken = Annotated[
+    str | None, Query(max_length=2000, description="The `next_page_token` of the previous page.")
+]
 
 
 def page_of(

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request
 
 from api.answers import INVALID, Caller, SlowCalls, problems
-from api.listing import PageSize, page_of
+from api.listing import PageSize, PageToken, page_of
 from api.schemas import Since
 from api.schemas_events import EventPage
 from api.state import services_of
@@ -69,9 +69,7 @@ def list_events(
     ] = None,
     after: After = 0,
     page_size: PageSize = DEFAULT_PAGE_SIZE,
-    page_token: Annotated[
-        str | None, Query(max_length=2000, description="The `next_page_token` of the previous page.")
-    ] = None,
+    page_token: PageToken = None,
 ) -> Any:
     """List who did what and when, newest first: to jobs, streams, manifests, topics and sources, or to one object.
 

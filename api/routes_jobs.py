@@ -21,7 +21,7 @@ from api.answers import (
     problems,
     versioned,
 )
-from api.listing import LIST_INVALID, JobListParameters, PageSize, page_of
+from api.listing import LIST_INVALID, JobListParameters, PageSize, PageToken, page_of
 from api.schemas_backfills import BackfillChange, BackfillFiguresOut, BackfillRetry, MissingPage
 from api.schemas_changes import ChangeReject
 from api.schemas_jobs import JobOut, JobPage, shown
@@ -185,9 +185,7 @@ def list_job_missing(
     caller: Caller,
     *,
     page_size: PageSize = DEFAULT_PAGE_SIZE,
-    page_token: Annotated[
-        str | None, Query(max_length=2000, description="The `next_page_token` of the previous page.")
-    ] = None,
+    page_token: PageToken = None,
 ) -> Any:
     """List selected messages of a backfill that are not in the staging table of the target topic."""
     after = parse_row_token(page_token)

@@ -4,19 +4,25 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Response
+from pydantic import BaseModel
 
 from api.answers import Caller, IdempotencyKey, created, point_to, problems, service_of
 from api.schemas import Since
 from api.schemas_jobs import shown
-from api.schemas_merges import MergeAudits
 from reporting.request import MergeCreate
 from reporting.service import MergeService
-from reporting.view import Merge
+from reporting.view import Merge, MergeNight
 
 router: Final = APIRouter(tags=["merges"])
 _LONGEST: Final = timedelta(days=366)
 _INVALID: Final = "The request is not valid. `errors` lists every violation."
 Merges = Annotated[MergeService, Depends(service_of(lambda services: services.merges))]
+
+
+class MergeAudits(BaseModel):
+    """The results of ended merges by source, newest merge first. Dry runs are not listed."""
+
+    nights: list[MergeNight]
 
 
 @router.post(
