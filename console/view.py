@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, tzinfo
 from functools import cache
 from importlib.resources import files
@@ -90,9 +90,9 @@ def render_seconds(value: float | None) -> str | Markup:
     return UNKNOWN if value is None else render_duration(value)
 
 
-def parse_time(value: str) -> datetime:
-    """Return the aware time of an RFC 3339 text of the API."""
-    found = datetime.fromisoformat(value)
+def parse_time(value: str | datetime) -> datetime:
+    """Return the aware time of an RFC 3339 text of the API; a time is returned as it is."""
+    found = datetime.fromisoformat(value) if isinstance(value, str) else value
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
@@ -123,7 +123,7 @@ def show_time(value: str | datetime | None, zone: tzinfo) -> Markup:
     """
     if value is None:
         return UNKNOWN
-    moment = parse_time(value) if isinstance(value, str) else value
+    moment = parse_time(value)
     return Markup('<time datetime="{}">{}</time>').format(render_utc(moment), plain_time(moment, zone))
 
 
@@ -137,7 +137,7 @@ def show_age(value: str | datetime | None, zone: tzinfo, now: datetime) -> Marku
     """
     if value is None:
         return UNKNOWN
-    moment = parse_time(value) if isinstance(value, str) else value
+    moment = parse_time(value)
     written = Markup('<time datetime="{}" title="{}">{}</time>')
     age = say_age((now - moment).total_seconds()) or f"{moment.astimezone(zone):%Y-%m-%d}"
     return written.format(render_utc(moment), plain_time(moment, zone), age)
@@ -164,7 +164,7 @@ def say_age(seconds: float) -> str:
 
 def plain_time(value: str | datetime, zone: tzinfo) -> str:
     """Return a time with its offset in the page's zone, as text."""
-    moment = (parse_time(value) if isinstance(value, str) else value).astimezone(zone)
+    moment = parse_time(value).astimezone(zone)
     return f"{moment:%Y-%m-%d %H:%M:%S} {moment.isoformat()[-6:]}"
 
 
@@ -276,11 +276,12 @@ def _environment() -> Environment:
         seconds=render_seconds,
         badge=render_badge,
         field_name=name_field,
-        value=_value_in_page,
+        value=_in_page(render_value),
         time=_age_in_page,
-        exact=_time_in_page,
-        plain_time=_plain_time_in_page,
-        zoned=_zoned_in_page,
+        exact=_in_page(show_time),
+        plain_time=_in_page(plain_time),
+        # As a form takes it.
+        zoned=_in_page(lambda value, zone: parse_time(value).astimezone(zone).isoformat()),
     )
     environment.globals.update(
         share=render_share, asset=asset_url, url=_url_in_page, link=_link_in_page, zones=ZONES, UNKNOWN=UNKNOWN
@@ -291,9 +292,14 @@ def _environment() -> Environment:
     return environment
 
 
-@pass_context
-def _time_in_page(context: Context, value: str | datetime | None) -> Markup:
-    return show_time(value, context["visit"].zone)
+def _in_page(render_in: Callable[[Any, tzinfo], str]) -> Callable[[Context, Any], str]:
+    """Return a filter that renders a value in the page's zone."""
+
+    @pass_context
+    def render_in_page(context: Context, value: Any) -> str:
+        return render_in(value, context["visit"].zone)
+
+    return render_in_page
 
 
 @pass_context
@@ -302,23 +308,6 @@ def _age_in_page(context: Context, value: str | datetime | None) -> Markup:
     if getattr(context.get("page"), "every_seconds", None) is None:
         return show_time(value, context["visit"].zone)
     return show_age(value, context["visit"].zone, datetime.now(UTC))
-
-
-@pass_context
-def _value_in_page(context: Context, value: Any) -> str | Markup:
-    return render_value(value, context["visit"].zone)
-
-
-@pass_context
-def _plain_time_in_page(context: Context, value: str | datetime) -> str:
-    return plain_time(value, context["visit"].zone)
-
-
-@pass_context
-def _zoned_in_page(context: Context, value: str | datetime) -> str:
-    """Return a time as a form takes it, in the page's zone."""
-    moment = parse_time(value) if isinstance(value, str) else value
-    return moment.astimezone(context["visit"].zone).isoformat()
 
 
 @pass_context
