@@ -14,7 +14,6 @@ from model.typed import parse_parameter, render_parameter
 
 _SCOPES: Final = {"Schedule": SCHEDULES_APPLY, "Rollout": ROLLOUTS_APPLY, "Template": SCHEDULES_APPLY}
 _JOBS: Final = 20
-# Updates are the newest thousand of all streams: the API has no filter by their manifest.
 _APPLIES: Final = {
     "Schedule": "The schedule starts its jobs at its times, with your permissions.",
     "Rollout": "The rollout begins to update its stream at once.",

@@ -107,14 +107,11 @@ def read_request(form: Mapping[str, str], zone: tzinfo) -> dict[str, Any]:
     query = form["query"].replace("\r\n", "\n")
     request: dict[str, Any] = {"query": query} if query.strip() else _read_range(form, zone)
     request["parameters"] = _parameters(query or request.get("where", ""), form)
-    if form["topic"].strip():
-        request["topic"] = form["topic"].strip()
+    request |= {name: form[name].strip() for name in ("topic", "description") if form[name].strip()}
     if form["rate"].strip():
         request["rate_limit_messages_per_second"] = parse_number(form["rate"], "rate")
     if form["canary"].strip():
         request["canary_messages"] = parse_number(form["canary"], "canary", int)
-    if form["description"].strip():
-        request["description"] = form["description"].strip()
     if form["labels"].strip():
         request["labels"] = _pairs(form["labels"], "label")
     return {**_read_options(form["options"]), **request}

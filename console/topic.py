@@ -30,10 +30,12 @@ def read_topic(visit: Visit) -> dict[str, Any]:
     """Return what a topic's page shows: its histogram and, where the caller may, its messages."""
     topic = visit.path_params["topic"]
     step = visit.choose("step", tuple(_STEPS), "hour")
+    filters = {name: visit.params.get(name, "") for name in FILTERS}
+    context = {"title": topic, "topic": topic, "step": step, "steps": tuple(_STEPS), "filters": filters}
     try:
         start, end = find_range(visit.params, step, datetime.now(visit.zone))
     except RequestRefusedError as refused:
-        return _refuse_range(visit, topic, step, refused)
+        return {**context, **_refuse_range(visit, {"step": step, **filters}, refused)}
     text = {"start": render_utc(start), "end": render_utc(end)}
     found = visit.read(
         f"histogram {topic} {step} {text}", lambda: visit.api.read_histogram(topic, step=step, **text)
@@ -41,13 +43,9 @@ def read_topic(visit: Visit) -> dict[str, Any]:
     chart = None if found.problem is not None else draw_histogram(found.data["buckets"], _STEPS[step])
     topics = visit.read("topics", visit.api.list_topics)
     known = [each for each in ([] if topics.problem else topics.data["topics"]) if each["topic"] == topic]
-    filters = {name: visit.params.get(name, "") for name in FILTERS}
     bounds = {name: moment.astimezone(visit.zone).isoformat() for name, moment in (("from", start), ("to", end))}
     return {
-        "title": topic,
-        "topic": topic,
-        "step": step,
-        "steps": tuple(_STEPS),
+        **context,
         "start": start,
         "end": end,
         "start_text": bounds["from"],
@@ -60,29 +58,20 @@ def read_topic(visit: Visit) -> dict[str, Any]:
         "known": known[0] if known else None,
         "messages": _read_messages(visit, topic, text),
         "scan": _scan_address(visit, topic, text),
-        "filters": filters,
     }
 
 
-def _refuse_range(visit: Visit, topic: str, step: str, refused: RequestRefusedError) -> dict[str, Any]:
-    """Return the page with what was written, and why it is no range: nothing is read."""
+def _refuse_range(visit: Visit, here: Mapping[str, str], refused: RequestRefusedError) -> dict[str, Any]:
+    """Return what a page shows of what was written, and why it is no range: nothing is read."""
     problem = {"code": "range_invalid", "errors": [], **refused.details}
     written = {name: visit.params.get(name, "") for name in ("from", "to")}
-    filters = {name: visit.params.get(name, "") for name in FILTERS}
     return {
-        "title": topic,
         "http_status": problem["status"],
-        "topic": topic,
-        "step": step,
-        "steps": tuple(_STEPS),
         "start_text": written["from"],
         "end_text": written["to"],
-        "here": {"step": step, **written, **filters},
+        "here": {**here, **written},
         "found": PagePart(problem=problem),
-        "topics": None,
-        "messages": None,
-        "scan": None,
-        "filters": filters,
+        **dict.fromkeys(("topics", "messages", "scan")),
     }
 
 
