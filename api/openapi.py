@@ -87,14 +87,13 @@ _TAGS: Final = {
     "sessions": "Sign-in to the console, and sessions.",
 }
 _LICENSE: Final = {"name": "Apache 2.0", "identifier": "Apache-2.0"}
+_RETRY_AFTER: Final = {
+    "Retry-After": {"description": "Seconds to wait before you try again.", "schema": {"type": "integer"}}
+}
 _HEADERS: Final = {
     "401": {"WWW-Authenticate": {"description": "The scheme to authenticate with.", "schema": {"type": "string"}}},
-    "429": {
-        "Retry-After": {"description": "Seconds to wait before you try again.", "schema": {"type": "integer"}}
-    },
-    "503": {
-        "Retry-After": {"description": "Seconds to wait before you try again.", "schema": {"type": "integer"}}
-    },
+    "429": _RETRY_AFTER,
+    "503": _RETRY_AFTER,
 }
 
 
