@@ -1,7 +1,7 @@
 """Jobs with a driver as people see them: one shape for the API and for ``--json``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self
@@ -42,20 +42,9 @@ class DrivenJob:
         Raises:
             ValueError: another release wrote a value that this shape does not have.
         """
+        names = [each.name for each in fields(DrivenJob) if each.name != "etag"]
         shown: Self = cls._adapter().validate_python(
-            {
-                "id": job.id,
-                "kind": job.kind,
-                "state": job.state,
-                "created_by": job.created_by,
-                "created_at": job.created_at,
-                "started_at": job.started_at,
-                "finished_at": job.finished_at,
-                "restarts": job.restarts,
-                "error": job.error,
-                "etag": f'"{job.version}"',
-                **own,
-            }
+            {**{name: getattr(job, name) for name in names}, "etag": f'"{job.version}"', **own}
         )
         return shown
 
