@@ -193,7 +193,8 @@ def _counts(verification: Mapping[str, Any]) -> Iterator[str]:
     if verification.get("landed") is not None:
         yield f"{verification['landed']:,} landed"
     if verification.get("missing"):
-        letters = f" ({verification['dead_letters']:,} dead letters)" if verification.get("dead_letters") else ""
+        count = verification.get("dead_letters")
+        letters = f" ({counted(count, 'dead letter')})" if count else ""
         yield f"{'at least ' if waiting else ''}{verification['missing']:,} missing{letters}"
     if waiting:
         yield f"at most {waiting:,} not delivered yet"

@@ -151,6 +151,14 @@ LANDED = {"state": "complete", "published": 2, "landed": 2, "merged": 0}
         ),
         (
             "SUCCEEDED",
+            {"verification": {**LANDED, "state": "incomplete", "landed": 0, "missing": 2, "dead_letters": 1}},
+            [
+                "verification incomplete, 0 landed, 2 missing (1 dead letter)",
+                "next       refeed missing bf_1",
+            ],
+        ),
+        (
+            "SUCCEEDED",
             {"verification": {**LANDED, "state": "incomplete", "landed": 0, "missing": 1, "waiting": 1}},
             [
                 "verification incomplete, 0 landed, at least 1 missing, at most 1 not delivered yet",
