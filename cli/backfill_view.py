@@ -193,8 +193,7 @@ def _counts(verification: Mapping[str, Any]) -> Iterator[str]:
     if verification.get("landed") is not None:
         yield f"{verification['landed']:,} landed"
     if verification.get("missing"):
-        count = verification.get("dead_letters")
-        letters = f" ({counted(count, 'dead letter')})" if count else ""
+        letters = f" ({counted(count, 'dead letter')})" if (count := verification.get("dead_letters")) else ""
         yield f"{'at least ' if waiting else ''}{verification['missing']:,} missing{letters}"
     if waiting:
         yield f"at most {waiting:,} not delivered yet"
