@@ -62,7 +62,10 @@ class TemplateWanted(ManifestPart):
 
 
 class BackfillJob(ManifestPart):
-    """A backfill. Its ``from``, ``to`` and parameters may be ``{{ slot.start }}`` or ``{{ slot.end }}``."""
+    """A backfill. Its ``from``, ``to`` and parameters may be ``{{ slot.start }}`` or ``{{ slot.end }}``.
+
+    An age such as 1h counts from the slot's end.
+    """
 
     kind: Literal["backfill"]
     request: BackfillCreate

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from model.moment import render_moment
+from model.moment import parse_moment, render_moment
 
 _SLOT: Final = re.compile(r"\{\{ *slot\.(start|end) *\}\}")
 
@@ -29,6 +29,16 @@ class Slot:
         found = _SLOT.fullmatch(text)
         moment = self.end if found is not None and found[1] == "end" else self.start
         return moment.astimezone(self.zone).date().isoformat() if type_ == "DATE" else str(render_moment(moment))
+
+    def moment(self, text: str) -> str:
+        """Return a time of a backfill's range; an age such as 1h counts from the slot's end."""
+        if is_slot(text):
+            return self.value(text, "TIMESTAMP")
+        try:
+            return render_moment(parse_moment(text, self.end))
+        except ValueError:
+            # The backfill refuses it.
+            return text
 
 
 def is_slot(value: Any) -> bool:
@@ -55,9 +65,7 @@ def fill_request(
             name: {**each, "value": slot.value(each["value"], each["type"])} if is_slot(each["value"]) else each
             for name, each in parameters.items()
         }
-        filled |= {
-            name: slot.value(request[name], "TIMESTAMP") for name in SLOT_FIELDS if is_slot(request.get(name))
-        }
+        filled |= {name: slot.moment(request[name]) for name in SLOT_FIELDS if isinstance(request.get(name), str)}
     elif kind == "template":
         known = types or {}
         filled["parameters"] = {

@@ -110,6 +110,16 @@ def test_a_schedule_s_backfill_needs_no_sql(api, client):
     assert f"publish_time >= {start}\n  AND publish_time < {end}" in made["query"]
 
 
+def test_ages_in_a_schedule_s_range_count_from_the_slot_s_end(api, client):
+    run = run_of(api, RANGE.replace("{{ slot.start }}", "90m").replace("{{ slot.end }}", "0m"))
+    query = client.get(f"/jobs/{run['job_id']}").json()["query"]
+    start = datetime.fromisoformat(run["slot"]) - timedelta(minutes=90)
+    wanted = (
+        f"publish_time >= TIMESTAMP '{start:%Y-%m-%dT%H:%M:%SZ}'\n  AND publish_time < TIMESTAMP '{run['slot']}'"
+    )
+    assert wanted in query
+
+
 def test_a_schedule_whose_range_would_be_refused_is_refused_with_the_place(api):
     for wrong, line, pointer in (
         ("where: nothing = 1", 10, "/job/request/where"),

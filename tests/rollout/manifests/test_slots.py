@@ -38,7 +38,9 @@ def test_nightly_replays_follow_each_other_without_a_gap_or_an_overlap_when_cloc
     assert sorted({*lengths, 24.0}) == sorted({hours, 24.0})
 
 
-def test_what_is_no_slot_s_time_stays_as_it_is() -> None:
+def test_ages_count_from_the_slot_s_end_and_what_is_no_time_stays_as_it_is() -> None:
     slot = Slot(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC), parse_zone("UTC"))
-    request = {"source_topic": "orders", "from": "2h", "to": "1h", "where": None}
-    assert fill_request("backfill", request, slot) == {**request, "parameters": {}}
+    end = slot.end.astimezone(UTC)
+    request = {"source_topic": "orders", "from": "2h", "to": "soon", "where": None}
+    wanted = {"from": f"{end - timedelta(hours=2):%Y-%m-%dT%H:%M:%SZ}", "parameters": {}}
+    assert fill_request("backfill", request, slot) == {**request, **wanted}
