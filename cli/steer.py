@@ -122,9 +122,9 @@ def revert(
     The rows of a backfill are deleted from the target's staging table, and the command asks before it deletes
     them. If a merge has already read the rows, the command fails. An update that has not ended is rolled back. If
     the update has ended, a new update returns the stream to its earlier release and options. If the newest update
-    of stream/NAME is itself a revert, the command refuses, and names the id that takes the revert back. With
-    --watch, the command waits for the end of the update, and exits with 0 only if it is ROLLED_BACK, or if the new
-    update is STABLE.
+    of stream/NAME is itself a revert, the command refuses, and names the id that takes the revert back. A revert
+    that changed nothing does not count. With --watch, the command waits for the end of the update, and exits with
+    0 only if it is ROLLED_BACK, or if the new update is STABLE.
     """
     with open_api() as api:
         kind, object_id = KINDS.find(api, name, "revert")
@@ -132,8 +132,11 @@ def revert(
             updates = api.list_stream_jobs(object_id, "update")
             if not updates:
                 raise InputError(f"{object_id} has no update that could be reverted.")
-            kind, object_id = UPDATE, updates[0]["id"]
-            if (reverted := updates[0]["reverses"]) is not None:
+            newest = updates[0]
+            while newest["reverses"] is not None and _changed_nothing(newest):
+                newest = api.jobs.read(newest["reverses"])
+            kind, object_id = UPDATE, newest["id"]
+            if (reverted := newest["reverses"]) is not None:
                 raise InputError(
                     f"The newest update of {name} is itself a revert: {object_id} reverts {reverted}. "
                     f"To take the revert back, name it: refeed revert {object_id}"
@@ -147,6 +150,14 @@ def revert(
             kind = replace(kind, succeeded=lambda found: found["state"] == ends_as)
         # The rows of a backfill are deleted before the API answers.
         kind.finish(api, found, watch=watch and kind.name == "update", as_json=as_json)
+
+
+def _changed_nothing(update: Mapping[str, Any]) -> bool:
+    """Whether an update has ended, and the stream runs as it did before."""
+    state = UpdateState(update["state"])
+    return state is UpdateState.ROLLED_BACK or (
+        state in {UpdateState.REFUSED, UpdateState.FAILED} and update["handed_over_at"] is None
+    )
 
 
 def _confirm_revert(backfill: Mapping[str, Any]) -> None:

@@ -75,6 +75,26 @@ def test_who_asked_when_and_what_comes_next_is_described_and_a_stream_names_its_
     assert made["id"] not in refeed("describe", "stream/backup")[1]
 
 
+@pytest.mark.parametrize("end", [UpdateState.FAILED, UpdateState.REFUSED, UpdateState.ROLLED_BACK])
+def test_a_revert_that_changed_nothing_is_tried_again_with_the_stream_s_name(api, client, refeed, end):
+    body = {"options": {"slots": 8}, "strategy": "restart"}
+    update_id = client.post("/streams/backup:update", json=body).json()["id"]
+    handed = {"handed_over_at": NOON}
+    advance(api, update_id, UpdateState.RESTARTING, **handed)
+    advance(api, update_id, UpdateState.STABLE)
+    for _ in range(2):
+        code, out, said = refeed("revert", "stream/backup", "--json")
+        assert code == 0, said
+        revert = json.loads(out)
+        assert revert["reverses"] == update_id
+        advance(api, revert["id"], end, error=UpdateFault("update_abandoned", "It was drained."))
+    revert = json.loads(refeed("revert", "stream/backup", "--json")[1])
+    advance(api, revert["id"], UpdateState.RESTARTING, **handed)
+    advance(api, revert["id"], UpdateState.FAILED, error=UpdateFault("no_way_back", "It stays."))
+    code, _, said = refeed("revert", "stream/backup")
+    assert (code, f"refeed revert {revert['id']}" in said) == (2, True), said
+
+
 def test_updates_are_listed_by_the_states_in_which_they_are_shown(api, client, refeed):
     ids = []
     for end in (UpdateState.STABLE, UpdateState.REFUSED, UpdateState.FAILED, UpdateState.ROLLED_BACK, None):
