@@ -19,7 +19,7 @@ from cli.jobs import BACKFILL, print_page
 from cli.kinds import KINDS
 from cli.moments import parse_range
 from cli.options import JsonOption, PageSizeOption, PageTokenOption, WatchOption, YesOption, key_option
-from cli.terminal import Columns, ExitCode, confirm, err, list_table, out, print_found, print_json
+from cli.terminal import Columns, ExitCode, confirm, err, list_table, out, print_json
 from model.declaration import declared_fields
 from model.errors import InputError, RequestRefusedError
 from model.moment import render_moment
@@ -47,6 +47,7 @@ _REASON_COLUMNS: Final[Columns] = {
     "first row": "example_row",
     "its reason": "example_reason",
 }
+_LETTER_COLUMNS: Final[Columns] = {name: name for name in ("row", "message_id", "code", "reason")}
 _MISSING_COLUMNS: Final[Columns] = {
     "row": "row",
     "message_id": "message_id",
@@ -227,13 +228,16 @@ def list_dead_letters(
         raise InputError(f"--by accepts only 'reason', not {by!r}.")
     with open_api() as api:
         _, job = KINDS.find(api, backfill_id, "dead-letters")
-        if by is not None:
-            found = api.count_dead_letters(job=job)
-            print_found(found, list_table("reasons", _REASON_COLUMNS), as_json=as_json)
-            return
-        page = api.list_dead_letters(job=job, page_size=str(page_size), page_token=page_token)
-    columns = {name: name for name in ("row", "message_id", "code", "reason")}
-    print_page(page, list_table("dead_letters", columns), as_json=as_json)
+        if by is None:
+            page = api.list_dead_letters(job=job, page_size=str(page_size), page_token=page_token)
+            name, columns = "dead_letters", _LETTER_COLUMNS
+        else:
+            page, name, columns = api.count_dead_letters(job=job), "reasons", _REASON_COLUMNS
+        verification = {} if page[name] else api.jobs.read(job).get("verification") or {}
+    print_page(page, list_table(name, columns), as_json=as_json)
+    if (count := verification.get("dead_letters")) and not as_json:
+        letters = counted(count, "missing message")
+        err.print(f"The pipeline made dead letters of {letters} of this backfill: refeed missing {job}")
 
 
 def missing(

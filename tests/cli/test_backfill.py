@@ -405,6 +405,22 @@ def test_what_became_of_it_is_listed(refeed, monkeypatch, command, page, shown):
     assert json.loads(refeed(command, "bf_1", "--json").out) == page
 
 
+@pytest.mark.parametrize("by", [[], ["--by", "reason"]])
+@pytest.mark.parametrize(("letters", "named"), [(2, True), (0, False), (None, False)])
+def test_messages_that_became_dead_letters_of_the_pipeline_are_found_with_missing(
+    refeed, monkeypatch, by, letters, named
+):
+    page = {"dead_letters": [], "reasons": [], "next_page_token": None}
+    verification = {"state": "incomplete", "landed": 5, "missing": 2, "dead_letters": letters}
+    found = backfill("SUCCEEDED", 7, verification=None if letters is None else verification)
+    monkeypatch.setattr(RefeedApi, "list_dead_letters", lambda self, **params: page)
+    monkeypatch.setattr(RefeedApi, "count_dead_letters", lambda self, *, job: page)
+    monkeypatch.setattr(JobCalls, "read", lambda self, id_: found)
+    result = refeed("dead-letters", "bf_1", *by)
+    assert (result.code, "refeed missing bf_1" in result.err) == (0, named)
+    assert json.loads(refeed("dead-letters", "bf_1", *by, "--json").out) == page
+
+
 def test_dead_letters_are_counted_by_reason(refeed, monkeypatch):
     example = {"example_row": 5, "example_message_id": "m5", "example_reason": "no answer"}
     found = {"reasons": [{"code": "gave_up", "messages": 12, **example}]}
