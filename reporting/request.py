@@ -153,7 +153,11 @@ def choose_sources(names: Iterable[str] | None, known: "Mapping[str, MergeSource
             message = f"The registry has no valid source {name[:100]!r}. 'refeed source check' lists the sources."
             errors.append(fault_at("/source", "source_unknown", message))
         elif known[name] is None:
-            message = f"{name} has no key in sources.yaml, so it can't be merged."
+            message = (
+                f"{name} has no key in sources.yaml, so it can't be merged. To merge it, add 'key:' to the "
+                "source. To read its staging table itself, name the table in REFEED_QUERY_TABLES, as 'refeed "
+                "query --help' shows."
+            )
             errors.append(fault_at("/source", "source_without_key", message))
     if errors:
         raise RequestInvalidError("; ".join(error["message"] for error in errors), errors=errors)

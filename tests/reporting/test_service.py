@@ -171,6 +171,7 @@ def test_what_can_not_be_merged_is_refused(yard, source, code):
     with pytest.raises(RequestInvalidError) as refused:
         yard.create(source)
     assert [(error["code"], error["pointer"]) for error in refused.value.details["errors"]] == [(code, "/source")]
+    assert (code == "source_without_key") == ("REFEED_QUERY_TABLES" in str(refused.value))
 
 
 def test_who_may_only_look_or_plan_can_not_merge(yard):
