@@ -26,7 +26,8 @@ def status(as_json: JsonOption = False) -> None:
 
     The command finds three kinds of problems. A stream does not report, fails, has an alert, is five minutes
     behind, or has ended although messages wait for it. Topics are attached, but no backup runs. A job of the last
-    seven days failed or has missing messages.
+    seven days failed or has missing messages. A failed update is a problem only if a manifest requested it. Any
+    other failed update is listed with what waits for a person.
     """
     with open_api() as api:
         found = api.read_status()

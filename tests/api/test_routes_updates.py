@@ -95,6 +95,16 @@ def test_a_revert_that_changed_nothing_is_tried_again_with_the_stream_s_name(api
     assert (code, f"refeed revert {revert['id']}" in said) == (2, True), said
 
 
+def test_a_failed_update_without_a_manifest_waits_for_a_person_and_is_no_problem(api, client, refeed):
+    update_id = client.post("/streams/backup:update", json={"options": {"slots": 8}}).json()["id"]
+    advance(api, update_id, UpdateState.FAILED, error=UpdateFault("update_failed", "Slow."))
+    found = client.get("/status").json()
+    assert update_id in {each["id"] for each in found["inbox"]}
+    assert update_id not in {each["name"] for each in found["problems"]}
+    said = " ".join(refeed("status", "--help")[1].split())
+    assert "A failed update is a problem only if a manifest requested it." in said
+
+
 def test_updates_are_listed_by_the_states_in_which_they_are_shown(api, client, refeed):
     ids = []
     for end in (UpdateState.STABLE, UpdateState.REFUSED, UpdateState.FAILED, UpdateState.ROLLED_BACK, None):
