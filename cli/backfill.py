@@ -233,9 +233,9 @@ def list_dead_letters(
             name, columns = "dead_letters", _LETTER_COLUMNS
         else:
             page, name, columns = api.count_dead_letters(job=job), "reasons", _REASON_COLUMNS
-        verification = {} if page[name] else api.jobs.read(job).get("verification") or {}
+        found = {} if page[name] or as_json else api.jobs.read(job)
     print_page(page, list_table(name, columns), as_json=as_json)
-    if (count := verification.get("dead_letters")) and not as_json:
+    if count := (found.get("verification") or {}).get("dead_letters"):
         letters = counted(count, "missing message")
         err.print(f"The pipeline made dead letters of {letters} of this backfill: refeed missing {job}")
 

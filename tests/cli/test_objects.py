@@ -179,7 +179,8 @@ def test_parts_of_a_backfill_are_asked_for_by_every_name_of_it(refeed, calls, mo
         calls.append(job)
         return {"messages": [], "dead_letters": [], "reasons": [], "next_page_token": None}
 
-    monkeypatch.setattr(JobCalls, "read_part", read)
+    for name_of_call in ("read", "read_part"):
+        monkeypatch.setattr(JobCalls, name_of_call, read)
     for name_of_call in ("count_dead_letters", "list_dead_letters"):
         monkeypatch.setattr(RefeedApi, name_of_call, lambda api, job, **params: read(api, job))
     assert refeed(*words, name).code == 0
