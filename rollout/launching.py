@@ -13,6 +13,7 @@ from model.naming import did_you_mean
 from model.principal import PLAN, RUN, STREAMS_OPERATE, Principal
 from model.stream_options import StreamKind
 from reporting.service import MergeService
+from rollout.manifests.slots import Slot
 from rollout.manifests.template import KIND, LAUNCHES, TemplateManifest, read_template
 from rollout.service import StreamService
 
@@ -65,8 +66,9 @@ class TemplateService:
         *,
         principal: Principal,
         idempotency_key: str | None = None,
+        slot: Slot | None = None,
     ) -> TemplateLaunchOut:
-        """Launch what the template describes, as its kind is created without a template.
+        """Launch what the template describes, as its kind is created without a template; ``slot`` is a schedule's.
 
         Raises:
             ForbiddenError: ``principal`` may create nothing, or not this.
@@ -78,7 +80,10 @@ class TemplateService:
         principal.require_any(PLAN, STREAMS_OPERATE, RUN)
         template = self.read(name)
         kind = template.launch.kind
-        made = self.create(kind, template.render(parameters), principal, idempotency_key)
+        request = template.render(parameters)
+        if slot is not None and kind == "backfill":
+            request = {**request, **slot.times(request)}
+        made = self.create(kind, request, principal, idempotency_key)
         return TemplateLaunchOut(template=name, kind=kind, id=made)
 
     def create(self, kind: str, document: Mapping[str, Any], principal: Principal, key: str | None) -> str:

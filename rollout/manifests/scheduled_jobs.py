@@ -97,7 +97,8 @@ class ScheduledJobs:
             name = request["template"]
             declared = self._templates.read(name).parameters
             filled = fill_request(kind, request, slot, {each: found.type for each, found in declared.items()})
-            made = self._templates.launch(name, filled["parameters"], principal=principal, idempotency_key=key)
+            parameters = filled["parameters"]
+            made = self._templates.launch(name, parameters, principal=principal, idempotency_key=key, slot=slot)
             return StartedJob(made.kind, made.id)
         if kind in {"backfill", "merge"}:
             return StartedJob(

@@ -30,8 +30,11 @@ class Slot:
         moment = self.end if found is not None and found[1] == "end" else self.start
         return moment.astimezone(self.zone).date().isoformat() if type_ == "DATE" else str(render_moment(moment))
 
-    def moment(self, text: str) -> str:
-        """Return a time of a backfill's range; an age such as 1h counts from the slot's end."""
+    def times(self, request: Mapping[str, Any]) -> dict[str, str]:
+        """Return the times of a backfill's range; an age such as 1h counts from the slot's end."""
+        return {name: self._moment(request[name]) for name in SLOT_FIELDS if isinstance(request.get(name), str)}
+
+    def _moment(self, text: str) -> str:
         if is_slot(text):
             return self.value(text, "TIMESTAMP")
         try:
@@ -65,7 +68,7 @@ def fill_request(
             name: {**each, "value": slot.value(each["value"], each["type"])} if is_slot(each["value"]) else each
             for name, each in parameters.items()
         }
-        filled |= {name: slot.moment(request[name]) for name in SLOT_FIELDS if isinstance(request.get(name), str)}
+        filled |= slot.times(request)
     elif kind == "template":
         known = types or {}
         filled["parameters"] = {

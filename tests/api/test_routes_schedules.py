@@ -33,6 +33,20 @@ name: slower
 cron: "* * * * *"
 job: {kind: rollout, request: {stream: shop, to: {options: {slots: 1}}, strategy: restart}}
 """
+RANGE_TEMPLATE = """\
+kind: Template
+name: last
+parameters: {since: {type: STRING, required: true}}
+launch:
+  kind: backfill
+  request: {source_topic: orders, from: "${since}", to: 0m, start_paused: true}
+"""
+SINCE = """\
+kind: Schedule
+name: since
+cron: "* * * * *"
+job: {kind: template, request: {template: last, parameters: {since: 90m}}}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +124,13 @@ def test_a_schedule_s_backfill_needs_no_sql(api, client):
     assert f"publish_time >= {start}\n  AND publish_time < {end}" in made["query"]
 
 
-def test_ages_in_a_schedule_s_range_count_from_the_slot_s_end(api, client):
-    run = run_of(api, RANGE.replace("{{ slot.start }}", "90m").replace("{{ slot.end }}", "0m"))
+@pytest.mark.parametrize("kind", ["backfill", "template"])
+def test_ages_in_a_schedule_s_range_count_from_the_slot_s_end(api, client, kind):
+    if kind == "template":
+        assert put(api, RANGE_TEMPLATE).status_code == 200
+        run = run_of(api, SINCE)
+    else:
+        run = run_of(api, RANGE.replace("{{ slot.start }}", "90m").replace("{{ slot.end }}", "0m"))
     query = client.get(f"/jobs/{run['job_id']}").json()["query"]
     start = datetime.fromisoformat(run["slot"]) - timedelta(minutes=90)
     wanted = (
