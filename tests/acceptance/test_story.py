@@ -322,6 +322,7 @@ def test_a_hole_in_one_hour_is_found_planned_tried_repaired_verified_and_undone(
         "missing": 0,
         "waiting": 0,
         "advice": None,
+        "dead_letters": 0,
     }
 
     # Undone.
