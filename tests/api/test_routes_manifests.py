@@ -74,6 +74,9 @@ def test_a_second_schedule_of_the_same_merge_is_warned_of(api, client, refeed, t
     # orders and members have no source in common.
     warnings = one(plan(client, orders.replace("orders", "members")))["warnings"]
     assert [each["message"].split()[2] for each in warnings] == ["merges", "nightly-merge"]
+    # A schedule is not warned of itself.
+    warnings = one(plan(client, MERGE.replace("15 0", "15 1")))["warnings"]
+    assert [each["message"].split()[2] for each in warnings] == ["nightly-merge", "orders"]
     assert one(plan(client, SNAPSHOT))["warnings"] == []
     for name in ("merges", "orders"):
         assert client.delete(f"/manifests/{name}").status_code == 200
