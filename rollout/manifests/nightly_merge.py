@@ -1,10 +1,15 @@
-"""The schedule that the setting REFEED_MERGE_AT makes."""
+"""The schedule that the setting REFEED_MERGE_AT makes, and others that merge the same beside it."""
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import time, timedelta
-from typing import Final
+from typing import Any, Final
 
+from model.errors import ManifestInvalidError
+from model.manifest_record import ManifestRecord
 from rollout.manifests import schedule
 from rollout.manifests.manifest import Manifest, read_spec
+from rollout.manifests.schedule import MergeJob, ScheduleManifest, read_schedule
 
 # Who owns it, and its name.
 SETTINGS: Final = "REFEED_MERGE_AT"
@@ -24,3 +29,28 @@ def nightly_merge(at: time) -> Manifest:
         "overlap": "queue",
     }
     return Manifest(document, read_spec(document))
+
+
+def find_doubles(
+    manifest: Manifest, list_schedules: Callable[[], Sequence[ManifestRecord]]
+) -> Iterator[dict[str, str]]:
+    """Yield a warning for each other schedule that merges a source which this one merges."""
+    job = manifest.spec.job if isinstance(manifest.spec, ScheduleManifest) else None
+    for record in list_schedules() if isinstance(job, MergeJob) else ():
+        with suppress(ManifestInvalidError):
+            other = read_schedule(record.document)
+            if record.name != manifest.name and _merge_same(job, other.job):
+                way = f"set {SETTINGS}= (empty)" if record.source == SETTINGS else f"delete {record.name}"
+                message = (
+                    f"The schedule {record.name} merges the same sources, at {other.cron} {other.time_zone}. "
+                    f"If one merge is enough, {way}."
+                )
+                yield {"code": "merge_scheduled_twice", "message": message}
+
+
+def _merge_same(job: Any, other: Any) -> bool:
+    """Whether both jobs are merges that have a source in common."""
+    if not isinstance(job, MergeJob) or not isinstance(other, MergeJob):
+        return False
+    sources = {job.request.source, other.request.source}
+    return len(sources) == 1 or not sources.isdisjoint({None, "all"})

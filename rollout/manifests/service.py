@@ -1,12 +1,11 @@
 """Manifests as callers plan, apply and remove them by their names, and the schedules that they make."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -41,7 +40,7 @@ from rollout.manifests.manifest import (
     refuse,
     split_manifests,
 )
-from rollout.manifests.nightly_merge import NIGHTLY_MERGE, SETTINGS, nightly_merge
+from rollout.manifests.nightly_merge import NIGHTLY_MERGE, SETTINGS, find_doubles, nightly_merge
 from rollout.manifests.plan import (
     ManifestChange,
     ManifestsPlan,
@@ -51,7 +50,7 @@ from rollout.manifests.plan import (
     refuse_all,
 )
 from rollout.manifests.rollout import RolloutManifest
-from rollout.manifests.schedule import CompactionJob, MergeJob, RolloutJob, ScheduleManifest, read_schedule
+from rollout.manifests.schedule import CompactionJob, RolloutJob, ScheduleManifest, read_schedule
 from rollout.manifests.scheduled_jobs import require_scope
 from rollout.manifests.scheduler import settle_now
 from rollout.rollouts import RolloutService
@@ -335,22 +334,9 @@ class ManifestService:
             note = None if record is None else self._note(record, principal)
             return ManifestChange(replace(plan, note=note), manifest)
         findings = () if self._queries is None else self._queries.check(manifest)
-        plan = replace(plan, warnings=(*findings, *self._find_doubles(manifest)))
+        doubles = find_doubles(manifest, lambda: self._store.list_manifests(kind=schedule.KIND))
+        plan = replace(plan, warnings=(*findings, *doubles))
         return ManifestChange(plan, manifest, self._prepare(manifest))
-
-    def _find_doubles(self, manifest: Manifest) -> Iterator[dict[str, str]]:
-        """Yield a warning for each other schedule that merges a source which this one merges."""
-        job = manifest.spec.job if isinstance(manifest.spec, ScheduleManifest) else None
-        for record in self._store.list_manifests(kind=schedule.KIND) if isinstance(job, MergeJob) else ():
-            with suppress(ManifestInvalidError):
-                other = read_schedule(record.document)
-                if record.name != manifest.name and _merge_same(job, other.job):
-                    way = f"set {SETTINGS}= (empty)" if record.source == SETTINGS else f"delete {record.name}"
-                    message = (
-                        f"The schedule {record.name} merges the same sources, at {other.cron} {other.time_zone}. "
-                        f"If one merge is enough, {way}."
-                    )
-                    yield {"code": "merge_scheduled_twice", "message": message}
 
     def _check_all(
         self, documents: Sequence[YamlDocument], principal: Principal, versions: Versions, *, validate_only: bool
@@ -480,14 +466,6 @@ class ManifestService:
         meant = did_you_mean(name, [record.name for record in self._store.list_manifests(kind=kind)])
         noun = "manifest" if kind is None else kind.lower()
         return ManifestNotFoundError(f"There is no {noun} {name[:80]}.{meant}", name=name[:80])
-
-
-def _merge_same(job: Any, other: Any) -> bool:
-    """Whether both jobs are merges that have a source in common."""
-    if not isinstance(job, MergeJob) or not isinstance(other, MergeJob):
-        return False
-    sources = {job.request.source, other.request.source}
-    return len(sources) == 1 or not sources.isdisjoint({None, "all"})
 
 
 def _sight_of(record: ManifestRecord) -> tuple[str, ...]:

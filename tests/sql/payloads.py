@@ -1,8 +1,8 @@
 """Payloads that producers send and that break readers of JSON, and the calls that have to answer each of them.
 
 payloads.jsonl has one a line as a text of JSON. What Google's engine answers is in payload_answers.json.gz:
-``python -m tests.sql.payloads`` asks it anew and needs the dependency group ``oracle``. Pairs of surrogates are
-left out: of a pair the engine makes two characters.
+``python -m tests.sql.payloads`` asks the engine again. This needs the dependency group ``oracle``. Pairs of
+surrogates are left out, because the engine makes two characters of a pair.
 """
 
 import gzip
