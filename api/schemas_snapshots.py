@@ -92,6 +92,7 @@ class RollbackOut(StreamJobOut):
     state: Literal["RUNNING", "SUCCEEDED", "FAILED"] = Field(description="The rollback's state.")
     step: Literal["waiting", "restored", "sought"] = Field(description="The last finished step.")
     discard_staged: bool = Field(description="Whether the rows staged since the snapshot are deleted.")
+    discarded_rows: dict[str, int] = Field(description="Number of deleted rows, by staging table.")
     not_reverted: list[str] = Field(
         description="The changes that the rollback could not revert, each as a sentence."
     )

@@ -140,6 +140,10 @@ def _exit_failed(found: dict[str, Any]) -> None:
 
 def _rollback_lines(asked: Mapping[str, Any]) -> Iterator[str]:
     yield f"{asked['id']}: {asked['stream']} returns to {asked['snapshot']}, {asked['state']}"
+    if asked["state"] == "SUCCEEDED" and asked["discard_staged"] and not asked["discarded_rows"]:
+        yield "discarded: no rows"
+    for table, rows in asked["discarded_rows"].items():
+        yield f"discarded: {counted(rows, 'row')} of {table}"
     for sentence in asked["not_reverted"]:
         yield f"stays: {sentence}"
     if asked["error"] is not None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import structlog
 
 from jobs.inbox_items import FAILURE_DAYS, InboxItem
-from jobs.store import JobStore
+from jobs.store import RESTORE, JobFilter, JobStore, restore_of
 from jobs.store.events import SOURCE
 from model.errors import RefeedError, RequestInvalidError, SourceNotFoundError
 from model.event import HistoryEvent, HistoryEventType
@@ -20,6 +20,7 @@ from model.moment import render_moment, render_time
 from model.naming import did_you_mean
 from model.principal import READ, Principal
 from model.schema_diff import FieldChange, compare_schemas
+from model.stream_snapshot import RestoreRecord
 from model.window import Window
 from pipeline.inferred import is_table_of
 from pipeline.registry import Registry, RegistrySnapshot, Source, read_snapshot
@@ -37,6 +38,7 @@ REMEMBERED_SECONDS: Final = 60.0
 # A weekend is shorter.
 _CHANGED_WITHIN: Final = timedelta(days=FAILURE_DAYS)
 _MOST_EVENTS: Final = 1000
+_MOST_RESTORES: Final = 100
 _HOUR: Final = timedelta(hours=1)
 _DAY: Final = timedelta(days=1)
 _KINDS: Final = {"unknown_fields": "unknown", "missing_fields": "missing", "refused": "refused"}
@@ -178,6 +180,7 @@ class SourceCatalog:
         window = Window(floor(now - _DAY, "hour"), floor(now, "hour") + _HOUR)
         hours = self._figures.counts.hours(window)
         statuses = _newest_by_source(self._figures.statuses(), sources.values())
+        restores = self._list_discards(statuses.values())
         merged: dict[str, Mapping[str, Any]] = {}
         for line in self._figures.merged(now - _MERGED_WITHIN):
             merged.setdefault(line["source"], line)
@@ -201,8 +204,20 @@ class SourceCatalog:
                 }
                 found |= {**_render_source(source), "tables": self._tables(source), "archived": archived}
                 found["last_type_change"] = _last_type_change(self._versions_of(source))
+                if found["staged"] is not None:
+                    discarded = _count_discarded(restores, statuses[each], found["tables"])
+                    found["staged"]["rows"] = max(0, found["staged"]["rows"] - discarded)
             described.append(found)
         return described
+
+    def _list_discards(self, statuses: Iterable[Mapping[str, Any]]) -> list[RestoreRecord]:
+        """Return the restores that discarded rows after any of the counting processes began."""
+        began = [_number(status.get("started_at")) for status in statuses]
+        if not began:
+            return []
+        since = datetime.fromtimestamp(min(began), UTC)
+        jobs = self._store.list_jobs(JobFilter(kinds=(RESTORE,), created_since=since), limit=_MOST_RESTORES)
+        return [restore for restore in map(restore_of, jobs) if restore.discarded_rows]
 
     def _tables(self, source: Source) -> list[str]:
         if not source.is_inferred:
@@ -293,6 +308,16 @@ def _render_staged(status: Mapping[str, Any] | None, name: str, most: int | None
         "rows": counts.get("rows", {}).get("staged", 0),
         **{shown: _render_findings(counts.get(kind, {}), most) for shown, kind in _KINDS.items()},
     }
+
+
+def _count_discarded(restores: Iterable[RestoreRecord], status: Mapping[str, Any], tables: Collection[str]) -> int:
+    """Return how many rows of the tables were discarded after the process of ``status`` began.
+
+    It may be more than the process has staged: a snapshot may be older than the process.
+    """
+    began = _number(status.get("started_at"))
+    later = [restore.discarded_rows for restore in restores if restore.created_at.timestamp() > began]
+    return sum(rows.get(table, 0) for rows in later for table in tables)
 
 
 def _render_findings(counts: Mapping[str, int], most: int | None) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A snapshot of a stream as a record, and the record of a stream that is put back to one."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -114,7 +115,8 @@ class RestoreState(StrEnum):
 class RestoreRecord:
     """One time that a stream is put back to a snapshot; ``not_reverted`` says what could not go back.
 
-    With ``discard_staged`` the rows go too that were staged since the snapshot.
+    With ``discard_staged`` the rows go too that were staged since the snapshot; ``discarded_rows`` counts them by
+    staging table.
     """
 
     id: str
@@ -126,6 +128,7 @@ class RestoreRecord:
     created_at: datetime
     not_reverted: tuple[str, ...] = ()
     discard_staged: bool = False
+    discarded_rows: Mapping[str, int] = field(default_factory=dict)
     finished_at: datetime | None = None
     error: FaultRecord | None = None
 

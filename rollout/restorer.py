@@ -209,6 +209,9 @@ class StreamRestorer:
                 continue
             _log.info("staged_discarded", stream=restore.stream, table=name, rows=rows)
             self._note(restore, f"discarded {counted(rows, 'row')} of {name}", why=None)
+            # Noted for each table: after a failure the next try finds no rows in this one.
+            before = restore_of(run.job).discarded_rows
+            run.note({"discarded_rows": {**before, name: before.get(name, 0) + rows}})
         found = dict.fromkeys((*restore.not_reverted, *kept, *_KEPT_ALWAYS))
         run.note({"not_reverted": list(found)})
 

@@ -398,6 +398,7 @@ def restore_of(job: Job) -> RestoreRecord:
         job.created_at,
         not_reverted=tuple(memory.get("not_reverted", ())),
         discard_staged=request["discard_staged"],
+        discarded_rows=memory.get("discarded_rows", {}),
         finished_at=job.finished_at,
         error=job.error,
     )

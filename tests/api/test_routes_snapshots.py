@@ -247,9 +247,12 @@ def test_a_stream_is_put_back_and_says_what_could_not_go_back(api, client):
     again = client.post("/streams/backup:rollback", json={"snapshot": made["id"]})
     assert (again.status_code, again.json()["code"]) == (409, "stream_state_conflict")
     assert client.delete(f"/snapshots/{made['id']}").status_code == 409
-    end_restore(api.store, asked["id"], not_reverted=["A table stays wide."])
+    assert asked["discarded_rows"] == {}
+    found = {"not_reverted": ["A table stays wide."], "discarded_rows": {"staging.orders": 3}}
+    end_restore(api.store, asked["id"], **found)
     (done,) = client.get("/jobs", params={"kind": "restore", "stream": "backup"}).json()["jobs"]
-    assert (done["state"], done["not_reverted"]) == ("SUCCEEDED", ["A table stays wide."])
+    assert done["state"] == "SUCCEEDED"
+    assert {name: done[name] for name in found} == found
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ NEWEST_BACKFILL = "bf_01M7Z1H20HKNZ6PGKRYCX6J212"
 FIRST, SECOND = "mg_01M7Z1H20HKNZ6PGKRYCX6J210", "mg_01M7Z1H20HKNZ6PGKRYCX6J211"
 NIGHTLY = {"name": "nightly", "job": "merge", "cron": "15 0 * * *", "time_zone": "UTC", "paused": None}
 NIGHTLY |= {"next_slots": ["2026-01-03T00:15:00Z"], "runs": []}
-NOTHING_LEFT: dict[str, Any] = {"not_reverted": [], "error": None}
+NOTHING_LEFT: dict[str, Any] = {"discard_staged": False, "discarded_rows": {}, "not_reverted": [], "error": None}
 
 
 @pytest.fixture
@@ -170,6 +170,21 @@ def test_a_watched_restore_says_that_its_stream_does_not_run_yet(refeed, monkeyp
     watched = refeed("watch", "rs_1")
     assert watched.code == 0
     assert ("does not run yet: it is STARTING." in watched.err) == (state == "STARTING"), watched.err
+
+
+@pytest.mark.parametrize(
+    ("discarded", "line"),
+    [
+        ({"staging.orders": 1200, "staging.members": 1}, "discarded: 1,200 rows of staging.orders"),
+        ({}, "discarded: no rows"),
+    ],
+)
+def test_a_restore_says_how_many_staged_rows_it_discarded(refeed, monkeypatch, discarded, line):
+    ended = {"id": "rs_1", "kind": "restore", "stream": "shop", "snapshot": "sn_1", "state": "SUCCEEDED"}
+    ended |= {**NOTHING_LEFT, "discard_staged": True, "discarded_rows": discarded}
+    monkeypatch.setattr(JobCalls, "read", lambda *_: ended)
+    monkeypatch.setattr(RefeedApi, "read_stream", lambda _, name: {"name": name, "state": "RUNNING"})
+    assert line in refeed("watch", "rs_1").out
 
 
 @pytest.mark.parametrize("words", [["missing"], ["dead-letters"], ["dead-letters", "--by", "reason"]])

@@ -15,6 +15,7 @@ from model.event import HistoryEventType
 from model.moment import render_time
 from model.principal import LOCAL, MESSAGES, Principal
 from model.settings import Settings, read_settings
+from model.stream_options import StreamKind
 from model.volume import HourVolumes, Volume
 from model.window import Window
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA
@@ -23,6 +24,8 @@ from pipeline.registry import Registry
 from pipeline.repository import SchemaRepository, repository_table
 from pipeline.shapes import Shape, variation_hash
 from tests.pipeline.conftest import compile_protos
+from tests.worlds.restores import end_restore
+from tests.worlds.snapshot_jobs import complete_snapshot
 from warehouse.open import open_warehouse
 
 SOURCES = """
@@ -78,6 +81,15 @@ class World:
             repository = SchemaRepository(tables, repository_table(self.settings.dead_letter_table))
             variation = Variation(source, event_type, variation_hash(shape), shape, '{"id": 1}')
             repository.append([EventType(event_type, table, number, shape)], [variation])
+
+    def discard(self, rows: Mapping[str, int]) -> None:
+        """Restore a stream, as an agent does that discards rows of its staging tables."""
+        if not self.store.list_streams():
+            self.store.launch_stream("shop", StreamKind.PIPELINE, actor="ann", options={"group": "shop"})
+        taken = self.store.create_snapshot("shop", with_source=False, actor="ann")
+        complete_snapshot(self.store, taken.id, taken_at=datetime.now(UTC))
+        asked = self.store.create_restore("shop", taken.id, actor="ann", discard_staged=True)
+        end_restore(self.store, asked.id, discarded_rows=rows)
 
     def find(self, name: str) -> dict[str, Any]:
         return self.catalog.show_source(name, principal=LOCAL)
@@ -144,6 +156,21 @@ def test_a_process_that_has_counted_nothing_yet_is_not_shown_with_the_rows_of_th
     found = world.find("orders")["staged"]
     assert (found["rows"], found["since"]) == (0, "1970-01-01T00:00:25.000000Z")
     assert found["refused"]["total"] == 0
+
+
+def test_rows_that_a_restore_has_discarded_do_not_count(world):
+    now = datetime.now(UTC).timestamp()
+    counted = {"rows": {"staged": 7}}
+    world.statuses = [{"at": now, "started_at": now - 60, "sources": {"orders": counted, "hooks": counted}}]
+    world.note("hooks", "push", 1, NARROW, "staging.hooks_push")
+    world.note("hooks", "pull", 1, NARROW, "staging.hooks_pull")
+    world.discard({"staging.orders": 3, "staging.hooks_push": 1, "staging.hooks_pull": 1})
+    assert [world.find(name)["staged"]["rows"] for name in ("orders", "hooks")] == [4, 5]
+    # The rows of a process before this one were discarded too.
+    world.discard({"staging.orders": 900})
+    assert world.find("orders")["staged"]["rows"] == 0
+    world.statuses = [{"at": now + 120, "started_at": now + 60, "sources": {"orders": counted}}]
+    assert world.find("orders")["staged"]["rows"] == 7, "the process began after the restores"
 
 
 def test_the_newest_merge_of_a_source_is_shown(world):

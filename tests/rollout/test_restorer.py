@@ -10,7 +10,13 @@ import pytest
 from connectors.pubsub.client import PubSub
 from jobs.files import open_files
 from jobs.store import JobStore
-from model.errors import LeaseHeldError, PubSubUnavailableError, QueryTooLargeError, SnapshotRefusedError
+from model.errors import (
+    LeaseHeldError,
+    PubSubUnavailableError,
+    QueryTooLargeError,
+    SnapshotRefusedError,
+    WarehouseUnavailableError,
+)
 from model.message import backup_subscription_id
 from model.schema import RowSchema
 from model.stream_options import StreamKind
@@ -396,6 +402,26 @@ def test_what_was_staged_since_the_snapshot_is_discarded_but_where_a_merge_works
     )
     whats = [event.what for event in bench.store.list_stream_events("shop")]
     assert "discarded 1 row of staging.orders" in whats
+    assert done.discarded_rows == {"staging.orders": 1}
+
+
+def test_rows_that_a_failed_try_discarded_are_counted_too(bench, shop):
+    snapshot = shop.take()
+    for source in ("orders", "members"):
+        shop.stage(source, "new")
+    delete, deleted = RowTables.delete_since, []
+
+    def fail_at_second(tables, name, since):
+        if deleted:
+            raise WarehouseUnavailableError
+        deleted.append(name)
+        return delete(tables, name, since)
+
+    with patch.object(RowTables, "delete_since", fail_at_second), pytest.raises(WarehouseUnavailableError):
+        shop.roll_back(snapshot)
+    (left,) = list_running_restores(bench.store)
+    done = bench.restore(left, shop.state)
+    assert done.discarded_rows == {"staging.orders": 1, "staging.members": 1}
 
 
 def test_staged_rows_stay_unless_somebody_chose_otherwise(bench, shop):
@@ -403,7 +429,8 @@ def test_staged_rows_stay_unless_somebody_chose_otherwise(bench, shop):
     snapshot = shop.take()
     shop.stage("orders", "new")
     asked = bench.store.create_restore("shop", snapshot.id, actor="ann")
-    assert bench.restore(asked, shop.state).not_reverted == ()
+    done = bench.restore(asked, shop.state)
+    assert (done.not_reverted, done.discarded_rows) == ((), {})
     assert shop.staged("orders") == ["old", "new"]
 
 
