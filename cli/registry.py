@@ -12,10 +12,11 @@ import typer
 from cli.histories import note_event
 from cli.invocation import HomeGroup, command_settings, open_deployment
 from cli.options import JsonObjectOption
-from cli.terminal import ExitCode, out, print_found, render_table
+from cli.terminal import ExitCode, out, print_found, render_change, render_table
 from model.errors import EvolutionRefusedError, InputError, RegistryError
 from model.event import HistoryEventType, render_changes
 from model.naming import counted
+from model.schema import REFUSED_ADVICE
 
 if TYPE_CHECKING:
     from model.settings import Settings
@@ -68,7 +69,7 @@ def check(files: FilesArgument = None, as_json: JsonObjectOption = False) -> Non
 
 @app.command("diff")
 def diff(files: FilesArgument = None, as_json: JsonObjectOption = False) -> None:
-    """Show how FILES would change the tables if they were published. Nothing is changed.
+    """Show how FILES would change the sources and their tables if they were published. Nothing is changed.
 
     The exit code is 1 if a change is not allowed, such as a dropped column or a changed type.
     """
@@ -108,7 +109,7 @@ def publish(
     refused = [(entry["source"], fault) for entry in found for fault in entry["refused"]]
     if refused:
         raise EvolutionRefusedError(
-            "Nothing was published, because a table can't be changed to match the new schema.",
+            f"Nothing was published, because a table can't be changed to match the new schema. {REFUSED_ADVICE}",
             errors=[
                 {
                     "pointer": f"{source}.{fault['path']}",
@@ -234,41 +235,74 @@ def _differences(settings: "Settings", snapshot: "RegistrySnapshot") -> list[dic
 def _shown(
     snapshot: "RegistrySnapshot", found: list[dict[str, Any]], known: "Mapping[str, Source | None]"
 ) -> dict[str, Any]:
-    """Return the differences of tables, and of the entries of inferred sources: their messages make the tables."""
-    inferred = [each for each in snapshot.sources if each.is_inferred]
+    """Return the differences of tables and of entries; the tables of inferred sources follow their messages."""
+    tables = {each["source"]: each for each in found}
+    entries = {each.name: _entry_changes(known.get(each.name), each) for each in snapshot.sources}
+    inferred = [each.name for each in snapshot.sources if each.is_inferred]
     return {
-        "sources": found,
-        "inferred": [each.name for each in inferred],
+        "sources": [{**each, "entry": entries[name]} for name, each in tables.items()],
+        "inferred": inferred,
+        "entries": {name: entries[name] for name in inferred},
         "new": [each.name for each in snapshot.sources if each.name not in known],
-        "unchanged": [each.name for each in inferred if each == known.get(each.name)],
+        "unchanged": [each.name for each in snapshot.sources if each.is_inferred and each == known.get(each.name)],
+        "removed": sorted(known.keys() - entries.keys()),
     }
+
+
+def _entry_changes(before: "Source | None", after: "Source") -> list[dict[str, Any]]:
+    """Return how a source's entry changes; a new one, or one that had a fault, has nothing to compare with."""
+    if before is None:
+        return []
+    return render_changes(source_to_entry(before), source_to_entry(after)) or []
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     for entry in found["sources"]:
-        lines = [("  ", change) for change in entry["changes"]] + [
-            ("  refused: ", fault) for fault in entry["refused"]
-        ]
+        lines = [("  ", _change_line(change)) for change in entry["entry"]]
+        lines += [("  ", f"{change['path']} {change['text']}") for change in entry["changes"]]
+        lines += [("  refused: ", f"{fault['path']} {fault['text']}") for fault in entry["refused"]]
         yield f"{entry['source']} -> {entry['table']}" + ("" if lines else ": no change")
         for mark, line in lines:
-            yield f"{mark}{line['path']} {line['text']}"
+            yield f"{mark}{line}"
+        if entry["refused"]:
+            yield f"  {REFUSED_ADVICE}"
     for name in found["inferred"]:
         is_new, is_same = name in found["new"], name in found["unchanged"]
         what = "a new source" if is_new else "no change of its entry" if is_same else "its entry changes"
         yield f"{name}: {what}. Its schema is inferred: its messages decide how its tables change."
+        for change in found["entries"][name]:
+            yield f"  {_change_line(change)}"
+    for name in found["removed"]:
+        yield f"{name}: removed. The pipeline reads its topic no longer. Its tables and its subscription stay."
 
 
-def _to_json(source: Any) -> dict[str, Any]:
+def _change_line(change: Mapping[str, Any]) -> str:
+    return render_change(change).removeprefix("/")
+
+
+def source_to_entry(source: "Source") -> dict[str, Any]:
+    """Return the fields of a source by their names in sources.yaml, with defaults, and the schema's hash."""
     return {
-        "name": source.name,
         "topic": source.topic,
         "subscription": source.subscription,
         "group": source.group,
         "staging": source.staging,
         "reporting": source.reporting,
+        "key": list(source.key),
+        "event_time": source.event_time,
+        "partition": source.partition,
+        "dedup_order": list(source.dedup_order),
+        "variant": source.variant,
+        "delete": "soft" if source.is_soft_delete else "hard",
+        "event_type_attribute": source.event_type_attribute,
+        "scalars_as_text": source.scalars_as_text,
         "publish": source.publish or None,
         "publish_ordering": "key" if source.is_published_by_key else "none",
         "message": source.message or None,
         "schema_version": source.version or None,
-        "schema": None if source.schema is None else source.schema.to_json(),
     }
+
+
+def _to_json(source: "Source") -> dict[str, Any]:
+    schema = None if source.schema is None else source.schema.to_json()
+    return {"name": source.name, **source_to_entry(source), "schema": schema}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from model.errors import EvolutionRefusedError
 
@@ -100,6 +100,13 @@ class Evolution:
     refused: tuple[Difference, ...]
 
 
+# After the differences that are refused.
+REFUSED_ADVICE: Final = (
+    "Keep each refused field as it was, and add fields with new names; a query can cast the values. Or give the "
+    "source new tables: set staging and reporting in its entry (docs/problems/evolution_refused.md)."
+)
+
+
 def plan_evolution(current: RowSchema, wanted: RowSchema) -> Evolution:
     """Return how a table with ``current`` changes to hold rows of ``wanted``; pure, nothing is touched.
 
@@ -127,7 +134,8 @@ def evolution_error(table: str, evolution: Evolution) -> EvolutionRefusedError:
     """Return the error that names everything in which ``table`` can't become what is wanted."""
     return EvolutionRefusedError(
         f"{table} can't be changed to the wanted schema: "
-        + "; ".join(f"{fault.path} {fault.text}" for fault in evolution.refused),
+        + "; ".join(f"{fault.path} {fault.text}" for fault in evolution.refused)
+        + f". {REFUSED_ADVICE}",
         table=table,
         differences=[{"path": fault.path, "text": fault.text} for fault in evolution.refused],
     )

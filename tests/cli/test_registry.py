@@ -4,11 +4,12 @@ from contextlib import closing
 
 import pytest
 
+from cli.registry import source_to_entry
 from connectors.lake.rows import LakeRowTable
 from jobs.store import JobStore
 from model.settings import read_settings
 from pipeline.entries import SourceEntry
-from pipeline.registry import Registry
+from pipeline.registry import Registry, Source
 from tests.pipeline.conftest import compile_protos
 
 SOURCES = """
@@ -54,6 +55,73 @@ def test_an_inferred_source_is_named_although_nothing_of_it_can_be_compared(refe
     assert "hooks: no change of its entry." in refeed("source", "diff", path).out
     (path,) = files(sources="sources: {hooks: {topic: calls, schema: inferred}}")[1:]
     assert "hooks: its entry changes." in refeed("source", "diff", path).out
+    assert '  topic: "hooks" -> "calls"' in refeed("source", "diff", path).out
+
+
+@pytest.mark.parametrize(
+    ("field", "before", "after"),
+    [
+        ("topic", "orders", "sales"),
+        ("subscription", "refeed-pipeline.orders", "mine"),
+        ("scalars_as_text", False, True),
+        ("staging", "staging.orders", "staging.sales"),
+        ("reporting", "reporting.orders", "reporting.sales"),
+        ("key", ["id"], ["id", "name"]),
+        ("event_time", None, "name"),
+        ("partition", None, "ingest_time"),
+        ("dedup_order", [], ["id"]),
+        ("group", "default", "shop"),
+        ("variant", "plain", "change_data"),
+        ("publish", None, "rows"),
+    ],
+)
+def test_a_change_of_every_field_of_a_source_is_a_difference(refeed, files, field, before, after):
+    sources = {"sources": {"orders": {"topic": "orders", "message": "shop.Order", "key": "id"}}}
+    assert refeed("source", "publish", *files(sources=json.dumps(sources))).code == 0
+    sources["sources"]["orders"][field] = after
+    changed = files(sources=json.dumps(sources))
+    found = json.loads(refeed("source", "diff", "--json", *changed).out)["sources"][0]["entry"]
+    assert {"pointer": f"/{field}", "before": before, "after": after} in found
+    said = refeed("source", "diff", *changed).out
+    assert f"  {field}: {'nothing' if before is None else json.dumps(before)} -> {json.dumps(after)}" in said
+    assert "no change" not in said
+
+
+@pytest.mark.parametrize(
+    ("field", "given", "after"),
+    [
+        ("delete", {"variant": "change_data"}, "soft"),
+        ("publish_ordering", {"publish": "rows"}, "key"),
+        ("event_type_attribute", {"schema": "inferred", "message": None, "key": []}, "type"),
+    ],
+)
+def test_a_change_of_a_field_that_needs_another_is_a_difference(refeed, files, field, given, after):
+    first = {"topic": "orders", "message": "shop.Order", "key": "id", **given}
+    for entry in (first, {**first, field: after}):
+        changed = files(sources=json.dumps({"sources": {"orders": entry}}))
+        said = refeed("source", "diff", *changed).out
+        assert refeed("source", "publish", *changed).code == 0
+    assert f"  {field}: " in said
+    assert f' -> "{after}"' in said
+
+
+def test_every_field_of_a_source_is_compared():
+    compared = {name for name in SourceEntry.model_fields if name != "schema_"}
+    source = Source("orders", "orders", "s", "t.o", "r.o", "default", "plain")
+    assert compared <= source_to_entry(source).keys()
+
+
+def test_a_descriptor_that_changes_no_column_is_a_difference(refeed, files):
+    assert refeed("source", "publish", *files("int64 id = 1; string name = 2;")).code == 0
+    said = refeed("source", "diff", *files("int64 id = 1; string name = 3;")).out
+    assert "schema_version: " in said
+    assert "orders -> staging.orders: no change" not in said
+
+
+def test_a_source_that_is_left_out_is_a_difference(refeed, files):
+    assert refeed("source", "publish", *files()).code == 0
+    said = refeed("source", "diff", *files(sources="sources: {hooks: {topic: hooks, schema: inferred}}")).out
+    assert "orders: removed. The pipeline reads its topic no longer" in said
 
 
 def test_what_is_published_is_in_the_history_of_each_source(refeed, files, settings):
@@ -192,6 +260,7 @@ def test_a_difference_is_shown_and_a_refused_one_fails(refeed, files, settings):
     assert refused.code == 1
     (found,) = json.loads(refused.out)["sources"]
     assert found["refused"] == [{"path": "id", "text": "is INT64, but must be STRING"}]
+    assert "add fields with new names" in " ".join(refeed("source", "diff", *files("string id = 1;")).out.split())
 
 
 def test_what_a_table_can_t_become_is_not_published(refeed, files, settings):
@@ -202,6 +271,7 @@ def test_what_a_table_can_t_become_is_not_published(refeed, files, settings):
     result = refeed("source", "publish", *files("int64 id = 1;"))
     assert result.code == 1
     assert "orders.name: was STRING and is gone" in result.err
+    assert "add fields with new names" in " ".join(result.err.split())
     assert registry.read().version == before
     assert refeed("source", "publish", *files("int64 id = 1; string name = 2; int64 n = 3;")).code == 0
     assert registry.read().version != before
