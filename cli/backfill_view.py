@@ -150,6 +150,30 @@ def waits_for_approval(backfill: Mapping[str, Any]) -> bool:
     return bool(approval.get("required")) and not approval.get("by") and not JobState(backfill["state"]).is_final
 
 
+def waits_for_person(backfill: Mapping[str, Any]) -> bool:
+    """Whether the backfill goes on only when somebody resumes or approves it."""
+    state = JobState(backfill["state"])
+    return state is JobState.PAUSED or (state is JobState.PENDING and waits_for_approval(backfill))
+
+
+def render_canary_missing(page: Mapping[str, Any], backfill_id: str) -> Iterator[str]:
+    """Yield how many messages of a canary failed again or have not arrived, and the command that lists them."""
+    codes = [each["code"] for each in page["messages"]]
+    failed = [code for code in codes if code is not None]
+    if failed:
+        reasons, them = ", ".join(sorted(set(failed))), "it" if len(failed) == 1 else "them"
+        letters = "a dead letter" if len(failed) == 1 else "dead letters"
+        many = counted(len(failed), "message")
+        yield f"{many} of the canary failed again: the pipeline made {letters} of {them} ({reasons})."
+    if late := len(codes) - len(failed):
+        yield (
+            f"{counted(late, 'message')} of the canary {'is' if late == 1 else 'are'} not in the staging table. "
+            f"{page['advice'] or ''}"
+        ).rstrip()
+    if codes:
+        yield f"Before you resume: refeed missing {backfill_id}"
+
+
 def _whole_seconds(moment: str) -> str:
     return re.sub(r"\.\d+", "", moment)
 

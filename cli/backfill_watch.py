@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 from rich.console import Console
 
 from cli.api import POLL_SECONDS
-from cli.backfill_view import render_count, render_pace, render_pause, render_warning
+from cli.backfill_view import (
+    render_canary_missing,
+    render_count,
+    render_pace,
+    render_pause,
+    render_warning,
+    waits_for_person,
+)
 from cli.terminal import err, render_leaving
-from model.errors import ApiUnavailableError
+from model.errors import ApiUnavailableError, RequestRefusedError
 from model.job import JobState
 
 if TYPE_CHECKING:
@@ -26,6 +33,8 @@ _SETTLE_SECONDS: Final = 15.0
 # The first count of a busy service, or of a large staging table, takes longer.
 _COUNT_SECONDS: Final = 60.0
 _JUST_NOW_SECONDS: Final = 60.0
+# Of a canary; the API's largest page.
+_MOST_MISSING: Final = 1000
 # Of a verification that a later count may change.
 _OPEN: Final = frozenset({"pending", "incomplete"})
 
@@ -43,37 +52,50 @@ class _Display(Protocol):
 
 
 def watch_live(api: "RefeedApi", backfill_id: str) -> dict[str, Any]:
-    """Return the backfill once it has ended and is verified, and show it on stderr meanwhile.
+    """Return the backfill once it has ended and is verified, or waits for a person; show it on stderr meanwhile.
 
-    A verification that is not complete is waited for until nothing more lands for some seconds. Ctrl-C ends the
-    watching alone: it prints how to watch and how to cancel the backfill, which goes on.
+    A verification that is not complete is waited for until nothing more lands for some seconds, and so are the
+    messages of a canary. Ctrl-C ends the watching alone: it prints how to watch and how to cancel the backfill,
+    which goes on.
     """
     found: dict[str, Any] = {}
     try:
         with _open_display() as display:
             display.note(f"watching {backfill_id}; Ctrl-C does not cancel it")
-            was_paused = False
             warned: set[str] = set()
             for found in api.jobs.watch(backfill_id):
-                for warning in found.get("warnings") or ():
-                    if warning["code"] not in warned:
-                        display.note(render_warning(warning))
-                    warned.add(warning["code"])
-                display.show(found)
-                is_paused = found["state"] == JobState.PAUSED
-                if is_paused and not was_paused:
-                    display.note(render_pause(found))
-                was_paused = is_paused
-            if _may_settle(found) and _ended_just_now(found):
+                _show(display, found, warned)
+                if waits_for_person(found):
+                    break
+            if waits_for_person(found):
+                for line in _pause_lines(api, found):
+                    display.note(line)
+            elif _may_settle(found) and _ended_just_now(found):
                 display.note(f"{backfill_id} has published its messages; it is being verified")
                 found = _settle(api, found)
                 if found["verification"]["state"] == "pending":
                     display.note(f"It is not verified yet. To wait again: refeed watch {backfill_id}")
     except KeyboardInterrupt:
-        if found and not JobState(found["state"]).is_final:
-            err.print(_leaving(found))
+        if found and not (JobState(found["state"]).is_final or waits_for_person(found)):
+            err.print(render_leaving(backfill_id))
         raise
     return found
+
+
+def _show(display: _Display, backfill: Mapping[str, Any], warned: set[str]) -> None:
+    """Show the backfill, and each of its warnings once."""
+    for warning in backfill.get("warnings") or ():
+        if warning["code"] not in warned:
+            display.note(render_warning(warning))
+        warned.add(warning["code"])
+    display.show(backfill)
+
+
+def _pause_lines(api: "RefeedApi", backfill: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the backfill waits for, and what became of its canary."""
+    yield render_pause(backfill)
+    if (backfill.get("canary") or {}).get("state") == "reached":
+        yield from render_canary_missing(_find_canary_missing(api, backfill["id"]), backfill["id"])
 
 
 def _may_settle(backfill: Mapping[str, Any]) -> bool:
@@ -105,12 +127,23 @@ def _settle(api: "RefeedApi", backfill: dict[str, Any]) -> dict[str, Any]:
     return backfill
 
 
-def _leaving(backfill: Mapping[str, Any]) -> str:
-    """Return what becomes of a backfill that nobody watches any more, and the commands that go on with it."""
-    backfill_id = backfill["id"]
-    if backfill["state"] == JobState.PAUSED:
-        return f"{backfill_id} stays PAUSED.\n{render_pause(backfill)}"
-    return render_leaving(backfill_id)
+def _find_canary_missing(api: "RefeedApi", backfill_id: str) -> dict[str, Any]:
+    """Return the page of the canary's messages that have not landed, once none of them is on its way.
+
+    It is empty where nobody knows what landed.
+    """
+    page: dict[str, Any] = {"messages": []}
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    with suppress(ApiUnavailableError, RequestRefusedError):
+        while True:
+            before = page["messages"]
+            page = api.jobs.read_part(backfill_id, "missing", page_size=str(_MOST_MISSING))
+            if page["messages"] != before:
+                deadline = time.monotonic() + _SETTLE_SECONDS
+            if all(each["code"] for each in page["messages"]) or time.monotonic() >= deadline:
+                break
+            time.sleep(POLL_SECONDS)
+    return page
 
 
 @contextmanager

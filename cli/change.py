@@ -56,5 +56,7 @@ CHANGE: Final = job_kind(
         **dict.fromkeys(("SUCCEEDED", "CANCELLED", "FAILED"), "refeed events {resource}/{name}"),
     ),
     acts=("approve", "reject", "cancel"),
-    follow=lambda api, found: watch_job(api, found, lambda seen: str(seen["what"])),
+    follow=lambda api, found: watch_job(
+        api, found, lambda seen: str(seen["what"]), waits_for_person=lambda seen: seen["state"] == JobState.PENDING
+    ),
 )

@@ -313,11 +313,15 @@ def print_page(
 
 
 def watch_job(
-    api: "RefeedApi", found: dict[str, Any], progress: Callable[[Mapping[str, Any]], str]
+    api: "RefeedApi",
+    found: dict[str, Any],
+    progress: Callable[[Mapping[str, Any]], str],
+    *,
+    waits_for_person: Callable[[Mapping[str, Any]], bool] = lambda _: False,
 ) -> dict[str, Any]:
-    """Return the job once it has ended, and show it on stderr meanwhile; Ctrl-C ends the watching alone.
+    """Return the job once it has ended, or waits for a person, and show it on stderr meanwhile.
 
-    ``progress`` returns its progress for a line.
+    Ctrl-C ends the watching alone. ``progress`` returns its progress for a line.
     """
     job_id, said = found["id"], ""
     err.print(f"watching {job_id}; Ctrl-C does not cancel it")
@@ -331,6 +335,8 @@ def watch_job(
                 if text != said and not err.is_terminal:
                     err.print(text)
                 said = text
+                if waits_for_person(seen):
+                    break
     except KeyboardInterrupt:
         if not JobState(found["state"]).is_final:
             err.print(render_leaving(job_id))

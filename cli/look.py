@@ -130,7 +130,10 @@ def describe(name: ObjectArgument, output: OutputOption = None, as_json: JsonOpt
 
 
 def watch(name: ObjectArgument, as_json: JsonOption = False) -> None:
-    """Watch a job, a snapshot or a stream until it has ended. The exit code is 0 only if it ended well."""
+    """Watch a job, a snapshot or a stream until it has ended. The exit code is 0 only if it ended well.
+
+    The command also ends if the job goes on only when somebody resumes or approves it.
+    """
     with open_api() as api:
         kind, object_id = KINDS.find(api, name, "watch")
         assert kind.read is not None

@@ -10,13 +10,13 @@ from cli.terminal import Output
 _USUAL: Final = "2 wrong usage; 3 the API does not answer; 4 the API refused the call; 130 interrupted."
 EXIT_CODES: Final = f"Exit codes: 0 done; {_USUAL}"
 WATCH_EXIT_CODES: Final = (
-    "Exit codes: 0 done; 1 the watched job did not end well, such as FAILED, or messages of the watched backfill "
-    f"are missing or not verified yet; {_USUAL}"
+    "Exit codes: 0 done; 1 the watched job waits for a person, or did not end well, such as FAILED, or messages "
+    f"of the watched backfill are missing or not verified yet; {_USUAL}"
 )
 CANCEL_EXIT_CODES: Final = f"Exit codes: 0 done; 1 with --watch, the job was not CANCELLED; {_USUAL}"
 REPLAY_EXIT_CODES: Final = (
-    "Exit codes: 0 done; 1 nothing was selected, or the watched job FAILED, was CANCELLED, or has messages that "
-    f"are missing or not verified yet; {_USUAL}"
+    "Exit codes: 0 done; 1 nothing was selected, or the watched job waits for a person, FAILED, was CANCELLED, or "
+    f"has messages that are missing or not verified yet; {_USUAL}"
 )
 WAIT_EXIT_CODES: Final = f"Exit codes: 0 done; 1 with --watch, the action failed or needs an approval; {_USUAL}"
 UPDATE_EXIT_CODES: Final = (
@@ -40,7 +40,8 @@ OutputOption = Annotated[
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 WatchOption = Annotated[
-    bool, typer.Option("--watch", "-w", help="Watch the job or the stream until it has ended.")
+    bool,
+    typer.Option("--watch", "-w", help="Watch the job or the stream until it has ended, or waits for a person."),
 ]
 ObjectArgument = Annotated[
     str,

@@ -166,15 +166,17 @@ def test_a_canary_pauses_itself_and_goes_on_when_somebody_has_looked(office):
         assert len(canary) == office.published(backfill_id) == 700
         assert paused["canary_messages"] == 700
         assert history(office, backfill_id)[-1]["actor"] == "driver"
+        _, said = watcher.communicate(timeout=60)
+    # It would wait for ever: only a person lets the backfill go on.
+    assert watcher.returncode == 1, said
+    assert f"go on with 'refeed resume {backfill_id}'" in said
 
-        assert office.do(backfill_id, "resume")["canary_messages"] is None
-        office.wait_for_state(backfill_id, "SUCCEEDED")
+    with office.terminal("resume", backfill_id, "--watch", "--json") as watcher:
         shown, said = watcher.communicate(timeout=60)
-
     assert rows_of(canary + office.receive(listener)) == Counter(range(ROWS))
     assert watcher.returncode == 0, said
-    assert json.loads(shown)["progress"]["published"] == ROWS
-    assert f"go on with 'refeed resume {backfill_id}'" in said
+    ended = json.loads(shown)
+    assert (ended["progress"]["published"], ended["canary_messages"]) == (ROWS, None)
 
 
 def test_more_rows_than_one_person_may_decide_about_wait_for_another_one(office):

@@ -157,6 +157,8 @@ def test_the_terminal_says_who_has_to_approve_and_how(api, keys, refeed, monkeyp
     monkeypatch.setenv("REFEED_API_KEY", keys["bob"])
     code, text, _ = refeed("inbox")
     assert f"  refeed approve {change}" in text.splitlines()
+    code, text, _ = refeed("watch", change)
+    assert (code, f"refeed approve {change}" in text.splitlines()[-1]) == (1, True)
     code, text, _ = refeed("describe", change)
     assert f"refeed approve {change}, by a person other than key:ann" in text
     code, text, _ = refeed("reject", json.loads(refeed("get", "changes", "--json")[1])["changes"][0]["id"])

@@ -4,8 +4,10 @@ import sys
 
 import pytest
 
+import cli.backfill_watch
 from client.api import RefeedApi
 from client.jobs import JobCalls, KindCalls
+from model.errors import RequestRefusedError
 from tests.cli.backfills import backfill
 
 
@@ -217,21 +219,76 @@ def test_watching_a_backfill_that_did_not_succeed_ends_with_1(refeed, monkeypatc
     assert result.out.endswith("  driver_failed: The driver is gone.\n  next       refeed retry bf_1\n")
 
 
-def test_a_watch_says_what_a_pause_waits_for(refeed, monkeypatch):
-    approval = {"required": True, "above_rows": 1, "rows": 2, "by": None, "at": None}
-    answer_watch(
-        monkeypatch,
-        backfill("PAUSED", 1),
-        backfill("PAUSED", 1),
-        backfill("RUNNING", 1),
-        backfill("PAUSED", 1, approval=approval),
-        backfill("SUCCEEDED", 2, approval={**approval, "by": "bob"}, verification={"state": "unknown"}),
-    )
+APPROVAL = {"required": True, "above_rows": 1, "rows": 2, "by": None, "at": None}
+CANARY = {"canary": {"messages": 1, "state": "reached"}}
+
+
+@pytest.mark.parametrize(
+    ("state", "fields", "command"),
+    [
+        ("PAUSED", {}, "refeed resume bf_1"),
+        ("PAUSED", CANARY, "refeed resume bf_1"),
+        ("PAUSED", {"approval": APPROVAL}, "refeed approve bf_1"),
+        ("PENDING", {"approval": APPROVAL}, "refeed approve bf_1"),
+    ],
+)
+def test_a_watch_ends_with_1_at_what_waits_for_a_person(refeed, monkeypatch, state, fields, command):
+    monkeypatch.setattr(JobCalls, "read_part", lambda *_, **__: {"messages": [], "next_page_token": None})
+    # What comes later is not waited for.
+    answer_watch(monkeypatch, backfill("RUNNING", 1), backfill(state, 1, **fields), backfill("SUCCEEDED", 2))
     result = refeed("watch", "bf_1")
-    assert result.code == 0
-    assert result.err.count("go on with 'refeed resume bf_1'") == 1
-    assert result.err.count("somebody else runs 'refeed approve bf_1'") == 1
-    assert "verification unknown" in result.out
+    assert result.code == 1
+    assert f"'{command}'\n" in result.err
+    assert result.out.endswith(f"  next       {command}\n")
+
+
+def test_a_backfill_that_was_approved_is_watched_to_its_end(refeed, monkeypatch):
+    approved = {"approval": {**APPROVAL, "by": "bob"}}
+    answer_watch(monkeypatch, backfill("PENDING", 0, **approved), backfill("SUCCEEDED", 2, **approved))
+    assert refeed("watch", "bf_1").code == 0
+
+
+def test_a_watch_says_whether_the_canary_failed_again_in_the_pipeline(refeed, monkeypatch):
+    monkeypatch.setattr(cli.backfill_watch, "POLL_SECONDS", 0.001)
+    on_way = {"row": 0, "code": None}
+    pages = iter([[on_way, on_way], [{**on_way, "code": "wrong_type"}, on_way], []])
+    latest = [{**on_way, "code": "wrong_type"}, {**on_way, "code": "not_json"}]
+    asked = []
+
+    def read_part(self, job_id, part, **_):
+        asked.append((job_id, part))
+        return {"messages": next(pages) or latest, "next_page_token": None, "advice": None}
+
+    monkeypatch.setattr(JobCalls, "read_part", read_part)
+    answer_watch(monkeypatch, backfill("PAUSED", 2, **CANARY))
+    result = refeed("watch", "bf_1")
+    assert asked == [("bf_1", "missing")] * 3
+    assert (
+        "2 messages of the canary failed again: the pipeline made dead letters of them (not_json, wrong_type).\n"
+        "Before you resume: refeed missing bf_1\n" in result.err
+    )
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.05])
+def test_a_watch_says_which_messages_of_the_canary_have_not_arrived(refeed, monkeypatch, seconds):
+    monkeypatch.setattr(cli.backfill_watch, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(cli.backfill_watch, "_SETTLE_SECONDS", seconds)
+    page = {"messages": [{"row": 0, "code": None}], "next_page_token": None, "advice": "The stream is DRAINED."}
+    monkeypatch.setattr(JobCalls, "read_part", lambda *_, **__: page)
+    answer_watch(monkeypatch, backfill("PAUSED", 2, **CANARY))
+    said = refeed("watch", "bf_1").err
+    assert "1 message of the canary is not in the staging table. The stream is DRAINED.\n" in said
+    assert "Before you resume: refeed missing bf_1\n" in said
+
+
+def test_a_watch_says_nothing_of_a_canary_whose_target_nobody_verifies(refeed, monkeypatch):
+    def refuse(*_, **__):
+        raise RequestRefusedError("No source reads it.", code="staging_unknown")
+
+    monkeypatch.setattr(JobCalls, "read_part", refuse)
+    answer_watch(monkeypatch, backfill("PAUSED", 2, **CANARY))
+    result = refeed("watch", "bf_1")
+    assert (result.code, "of the canary" in result.err) == (1, False)
 
 
 def test_create_and_watch_warn_that_nothing_arrives(refeed, created, monkeypatch):

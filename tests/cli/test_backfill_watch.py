@@ -30,8 +30,6 @@ watching {ID}; Ctrl-C does not cancel it
 PENDING ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━   0:00:00
 RUNNING ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ 30,000/120,000 500/s, 3:00 left 0:00:00
 warning: No subscription takes it. (nobody_receives)
-PAUSED ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ 30,000/120,000  0:00:00
-paused: go on with 'refeed resume {ID}'
 SUCCEEDED ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ 120,000/120,000  0:00:00
 """
 LINES = f"""\
@@ -40,8 +38,6 @@ PENDING
 RUNNING 30,000/120,000, 500/s, 3:00 left, publish time 2026-01-01T06:10:00Z
 RUNNING 60,000/120,000, 500/s, 2:00 left, publish time 2026-01-01T12:20:00Z
 warning: No subscription takes it. (nobody_receives)
-PAUSED 60,000/120,000, publish time 2026-01-01T12:20:00Z
-paused: go on with 'refeed resume {ID}'
 SUCCEEDED 120,000/120,000, publish time 2026-01-01T12:20:00Z
 """
 
@@ -97,7 +93,6 @@ def test_in_a_terminal_a_bar_fits_80_columns(monkeypatch, no_color):
         [
             backfill("PENDING"),
             backfill("RUNNING", 30_000),
-            backfill("PAUSED", 30_000, **WARNED),
             backfill("SUCCEEDED", 120_000, **WARNED),
         ]
     )
@@ -130,7 +125,6 @@ def test_without_a_terminal_a_line_comes_every_few_seconds(monkeypatch, no_color
         yield backfill("RUNNING", 30_000)
         yield backfill("RUNNING", 60_000)
         wait_until(lambda: "60,000" in said.getvalue(), "the next line")
-        yield backfill("PAUSED", 60_000, **WARNED)
         yield backfill("SUCCEEDED", 120_000, **WARNED)
 
     watch(monkeypatch, states())
