@@ -17,6 +17,7 @@ from cli.terminal import (
     err,
     print_found,
     print_json,
+    printable,
     render_fault,
     render_leaving,
     render_table,
@@ -289,7 +290,7 @@ def print_log(texts: Iterable[str], *, as_json: bool) -> None:
         print_json({"lines": "".join(texts).splitlines()})
         return
     for text in texts:
-        sys.stdout.write(text)
+        sys.stdout.write(printable(text))
         sys.stdout.flush()
 
 

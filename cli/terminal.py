@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from codecs import lookup
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,8 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from model.errors import (
@@ -57,10 +59,28 @@ class Output(StrEnum):
     WIDE = "wide"
 
 
+# Control characters but line breaks and tabs, and those that change the direction of text.
+_STEERING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Return the text with escapes, as JSON has them, for characters that would steer a terminal."""
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class _Terminal(Console):
+    """Prints texts of others, such as an error that quotes a message: no terminal may obey them."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Yield the segments of ``renderable``; colours and movements of rich's own are no part of their texts."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
 # What a command was asked for goes to stdout, what a person watches meanwhile to stderr: a pipe gets the first.
 # A pipe has no width of its own, and rich would take 80 characters for one.
 # What is printed has names and texts of others in it: brackets are no markup.
-_plain: Final = partial(Console, soft_wrap=True, highlight=False, emoji=False, markup=False)
+_plain: Final = partial(_Terminal, soft_wrap=True, highlight=False, emoji=False, markup=False)
 out = _plain(width=None if sys.stdout is not None and sys.stdout.isatty() else 160)
 err = _plain(stderr=True)
 
@@ -127,14 +147,14 @@ def print_problem(error: RefeedError) -> None:
             "code": error.code,
             **({"errors": faults} if faults else {}),
         }
-    sys.stderr.write(json.dumps(problem, ensure_ascii=False, default=str) + "\n")
+    sys.stderr.write(printable(json.dumps(problem, ensure_ascii=False, default=str)) + "\n")
     sys.stderr.flush()
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     """Print one JSON value on one line of stdout, which may be unable to hold every letter."""
     is_utf8 = lookup(sys.stdout.encoding).name == "utf-8"
-    sys.stdout.write(json.dumps(value, ensure_ascii=not is_utf8, default=str) + "\n")
+    sys.stdout.write(printable(json.dumps(value, ensure_ascii=not is_utf8, default=str)) + "\n")
     sys.stdout.flush()
 
 

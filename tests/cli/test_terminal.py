@@ -1,14 +1,26 @@
 import json
 
 import pytest
+from rich.text import Text
 
-from cli.terminal import ExitCode, exit_code_of, print_error, print_found, print_json, print_problem, render_table
+from cli.jobs import print_log
+from cli.terminal import (
+    ExitCode,
+    exit_code_of,
+    out,
+    print_error,
+    print_found,
+    print_json,
+    print_problem,
+    render_table,
+)
 from model.errors import (
     ApiUnavailableError,
     InputError,
     InvalidNameError,
     LineError,
     PubSubUnavailableError,
+    RefeedError,
     RequestInvalidError,
     RequestRefusedError,
     SettingsError,
@@ -103,3 +115,18 @@ def test_a_problem_has_the_api_s_shape_and_what_the_api_said_goes_through(capsys
     print_problem(RequestRefusedError("Plan again. (HTTP 409)", **told))
     captured = capsys.readouterr()
     assert (json.loads(captured.err), captured.out) == (told, "")
+
+
+def test_no_text_of_others_steers_the_terminal(capsys):
+    steering = "\x1b]52;c;ZXZpbA==\x07 \x9b2J \u202e"
+    out.print(steering)
+    out.print(Text.assemble(("a", "bold"), steering))
+    print_json({"reason": steering})
+    print_log([steering, "\n"], as_json=False)
+    print_error(RefeedError(steering))
+    print_problem(RefeedError(steering))
+    captured = capsys.readouterr()
+    for said in (captured.out, captured.err):
+        assert not set(steering) & set(said) - set("]52;c;ZXZpbA== J")
+    assert json.loads(captured.out.splitlines()[2]) == {"reason": steering}
+    assert captured.out.splitlines()[0] == "\\u001b]52;c;ZXZpbA== \\u009b2J \\u202e"
