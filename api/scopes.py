@@ -92,7 +92,8 @@ _WHEN: Final[Mapping[str, str]] = {
     "launchTemplate": "The caller needs the same scopes as for a launch without a template.",
     "applyManifests": (
         "With `validate_only`, `backfills.read` is enough. If the content is unchanged, nothing happens. For a "
-        "template, the caller needs `schedules.apply`. For a schedule, the caller needs `schedules.apply` and the "
+        "template, the caller needs `schedules.apply`. If a schedule launches the template, the caller also needs "
+        "the scopes of the launch. For a schedule, the caller needs `schedules.apply` and the "
         "scopes that the schedule's job needs. For a rollout, the caller needs `rollouts.apply`. For a prune, the "
         "caller needs the same scopes as for the removal of each manifest."
     ),

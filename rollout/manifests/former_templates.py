@@ -12,12 +12,13 @@ from jobs.store import JobStore
 from jobs.store.events import MANIFEST
 from model.errors import RefeedError
 from model.plain_yaml import YamlFaultsError, read_yaml
-from model.principal import SCHEDULES_APPLY, Principal
+from model.principal import RUN, SCHEDULES_APPLY, STREAMS_OPERATE, Principal
 from rollout.manifests.service import ManifestService
 from rollout.manifests.template import KIND
 
 _SUFFIX: Final = ".yaml"
-_APPLIER: Final = Principal("REFEED_TEMPLATES", frozenset({SCHEDULES_APPLY}))
+# Who writes in the home may do everything.
+_APPLIER: Final = Principal("REFEED_TEMPLATES", frozenset({SCHEDULES_APPLY, RUN, STREAMS_OPERATE}))
 _OF_LAUNCH: Final = ("kind", "release", "request")
 # Of the storage, of the file as YAML and as JSON, and of the manifest that it would be.
 _FAULTS: Final = (OSError, YamlFaultsError, ValueError, TypeError, RecursionError, RefeedError)

@@ -41,14 +41,14 @@ class StartedJob:
 
 
 def require_scope(kind: str, request: Mapping[str, Any], principal: Principal) -> None:
-    """Raise unless the principal may itself do what a schedule of this job would do for it.
+    """Raise unless the principal may itself do what a schedule or a template of this job does for others.
 
     Raises:
         ForbiddenError: it may not.
     """
     if kind == "template":
         principal.require_any(PLAN, STREAMS_OPERATE, RUN)
-    elif kind == _SNAPSHOT:
+    elif kind == _SNAPSHOT or kind in set(StreamKind):
         principal.require(STREAMS_OPERATE)
     elif kind == _ROLLOUT:
         principal.require(ROLLOUTS_APPLY)

@@ -53,6 +53,7 @@ from rollout.manifests.rollout import RolloutManifest
 from rollout.manifests.schedule import CompactionJob, RolloutJob, ScheduleManifest, read_schedule
 from rollout.manifests.scheduled_jobs import require_scope
 from rollout.manifests.scheduler import settle_now
+from rollout.manifests.template import TemplateManifest
 from rollout.rollouts import RolloutService
 from rollout.shadow_work import show_update
 from sql.worker import GateUnavailableError
@@ -333,10 +334,18 @@ class ManifestService:
             # What was applied stays good: nothing is asked about it again.
             note = None if record is None else self._note(record, principal)
             return ManifestChange(replace(plan, note=note), manifest)
+        if isinstance(manifest.spec, TemplateManifest) and not validate_only:
+            self._require_launch(manifest.spec, principal)
         findings = () if self._queries is None else self._queries.check(manifest)
         doubles = find_doubles(manifest, lambda: self._store.list_manifests(kind=schedule.KIND))
         plan = replace(plan, warnings=(*findings, *doubles))
         return ManifestChange(plan, manifest, self._prepare(manifest))
+
+    def _require_launch(self, spec: TemplateManifest, principal: Principal) -> None:
+        """Raise unless ``principal`` may do what the template launches, if a schedule does so with its rights."""
+        jobs = [record.document.get("job", {}) for record in self._store.list_manifests(kind=schedule.KIND)]
+        if spec.name in [job["request"].get("template") for job in jobs if job.get("kind") == "template"]:
+            require_scope(spec.launch.kind, spec.launch.request, principal)
 
     def _check_all(
         self, documents: Sequence[YamlDocument], principal: Principal, versions: Versions, *, validate_only: bool

@@ -287,6 +287,25 @@ def test_who_applies_needs_the_scope_and_those_of_the_job_and_its_topic(start_ap
     assert "applyManifests" in {line.action for line in api.audit()}
 
 
+def test_a_template_that_a_schedule_launches_is_changed_by_who_may_do_what_it_launches(start_api):
+    api = start_api()
+    ann = api.make_key(RUN, SCHEDULES_APPLY, name="ann")
+    template = "kind: Template\nname: replay\nlaunch: {kind: backfill, request: {topic: orders}}\n"
+    schedule = (
+        'kind: Schedule\nname: nightly\ncron: "0 0 * * *"\njob: {kind: template, request: {template: replay}}\n'
+    )
+    alone = api.make_key(SCHEDULES_APPLY, name="alone")
+    assert put(api, template, alone).status_code == 200, "nobody's rights launch it yet"
+    assert put(api, schedule, ann).status_code == 200
+    changed = template.replace("orders", "clicks")
+    narrow = api.make_key(RUN, SCHEDULES_APPLY, name="narrow", topics=("orders",))
+    for key in (alone, narrow):
+        refused = put(api, changed, key)
+        assert (refused.status_code, refused.json()["code"]) == (403, "forbidden"), refused.json()
+    assert put(api, template, alone).status_code == 200, "it is as it was"
+    assert put(api, changed, ann).status_code == 200
+
+
 def test_the_terminal_plans_applies_shows_and_deletes(api, refeed, tmp_path):
     (tmp_path / "merges.yaml").write_text(MERGE)
     (tmp_path / "replays.yml").write_text(BACKFILL)
