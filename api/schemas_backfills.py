@@ -87,7 +87,10 @@ class PlanSample(BaseModel):
 
     message_id: str | None
     publish_time: datetime | None
-    topic: str | None = Field(description="The value of the column topic in the query's result.")
+    topic: str | None = Field(
+        description="The value of the column topic in the query's result. Null if the query computes it, and you "
+        "may not read messages of all topics."
+    )
     attributes: dict[str, str | None] | None
     data: Any
     encoding: Literal["json", "text", "base64"] | None
@@ -126,7 +129,10 @@ class PlanOut(BaseModel):
     bytes_scanned: int | None = Field(description="Bytes that the query reads.")
     price_usd: float | None = Field(description="The query's price. Null if no price is set or nothing is billed.")
     replay_price: PlanPrice | None = Field(description="The price of the whole replay. Null if nothing is billed.")
-    rows_by_topic: dict[str, int] = Field(description="Number of rows for each topic in the query's result.")
+    rows_by_topic: dict[str, int] = Field(
+        description="Number of rows for each topic in the query's result. Empty if the query computes the topic, "
+        "and you may not read messages of all topics."
+    )
     rows_by_hour: list[PlanHour] = Field(description="Number of rows for each hour of `publish_time`.")
     first_publish_time: datetime | None = Field(description="The oldest publish_time.")
     last_publish_time: datetime | None = Field(description="The newest publish_time.")

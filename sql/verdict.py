@@ -31,6 +31,8 @@ _SCAN_TEXT: Final = re.compile(
 )
 # What a selection keeps of each message beside the three columns of a replay.
 KEPT_COLUMNS = ("topic", "publish_time", "ordering_key")
+# What people see of a message.
+_SHOWN_COLUMNS: Final = ("topic", "message_id", "attributes", "data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,9 @@ class ValidatedQuery:
     ``replayed_times`` are the column and the times between which all messages lie that the query lets through,
     None where it bounds no column but the partitions.
 
+    ``is_as_archived`` is whether each row of the result is one row of the archive with its own topic, payload and
+    attributes: no other row had a part in them.
+
     ``warnings`` are what it may not have been meant to say, with edits that were tried together.
     """
 
@@ -70,6 +75,8 @@ class ValidatedQuery:
     output: tuple[OutputColumn, ...]
     rewrites_data: bool
     rewrites_attributes: bool
+    rewrites_topic: bool
+    is_as_archived: bool
     missing_columns: tuple[str, ...]
     looks_up_columns: bool
     reads_archive: bool
@@ -190,6 +197,11 @@ def _judge(
         output=tuple(OutputColumn(c.name or "", str(c.value.type)) for c in relation.columns),
         rewrites_data=policy.replay and binder.reads_archive and origins["data"] != "data",
         rewrites_attributes=policy.replay and binder.reads_archive and origins["attributes"] != "attributes",
+        rewrites_topic=policy.replay and binder.reads_archive and origins.get("topic", "topic") != "topic",
+        # With two readings of it, the topic could be that of another row.
+        is_as_archived=binder.reads_archive
+        and binder.readings == 1
+        and all(origins.get(name, name) == name for name in _SHOWN_COLUMNS),
         missing_columns=missing,
         looks_up_columns=looks_up,
         reads_archive=binder.reads_archive,

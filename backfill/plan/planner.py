@@ -162,7 +162,12 @@ class Planner:
         document = {"plan_id": plan_id, "expires_at": render_moment(expires_at), **plan}
         document["query"] = request.query
         # Whoever opens the plan sees what it is of; a create quotes it.
-        own = {"request": request.to_json(), "materialised": plan_id if figures.is_kept else None}
+        own = {
+            "request": request.to_json(),
+            "materialised": plan_id if figures.is_kept else None,
+            "is_as_archived": valid.query.is_as_archived,
+            "rewrites_topic": valid.query.rewrites_topic,
+        }
         kept = {**document, **own}
         self._store.put_short_lived(StoredPlan(plan_id, fingerprint_of(request), kept, expires_at))
         if reader is None:

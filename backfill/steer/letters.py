@@ -12,19 +12,25 @@ from model.principal import Principal
 _HIDDEN: Final = {"attributes": None, "data": None, "encoding": None}
 
 
-def hide_samples(plan: Mapping[str, Any], *, reader: Principal) -> dict[str, Any]:
+def hide_samples(
+    plan: Mapping[str, Any], *, reader: Principal, is_as_archived: bool, rewrites_topic: bool
+) -> dict[str, Any]:
     """Return the plan with the payloads and attributes of samples that ``reader`` may read, and None for others.
 
     A sample is of the topic that the archive has its message under, where that was looked up, else of the one that
-    the query gives it.
+    the query gives it. Unless its query ``is_as_archived``, that says nothing, and its topic is unknown. A query
+    that ``rewrites_topic`` can also put a payload in the place of the topic.
     """
+    is_hidden = rewrites_topic and not reader.may_read(None)
     samples = []
     for sample in plan["samples"]:
         archived = (sample.get("comparison") or {}).get("archived")
-        is_shown = reader.may_read((archived or sample)["topic"])
+        is_shown = reader.may_read((archived or sample)["topic"] if is_as_archived else None)
         hidden = {**_HIDDEN, **({"comparison": None} if "comparison" in sample else {})}
+        if is_hidden:
+            hidden["topic"] = None
         samples.append(sample if is_shown else {**sample, **hidden})
-    return {**plan, "samples": samples}
+    return {**plan, "samples": samples, **({"rows_by_topic": {}} if is_hidden else {})}
 
 
 def show_letter(letter: DeadLetter, *, reader: Principal, preview_bytes: int | None) -> dict[str, Any]:

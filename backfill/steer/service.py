@@ -134,7 +134,12 @@ class BackfillService(BackfillReader):
         overlapping = overlapping_ids(self._store.list_active(BACKFILL.name), request.topic, _times(valid))
         reader = principal if originals else None
         plan = self._planner.plan(request, valid, overlapping=overlapping, exact=exact, reader=reader)
-        return hide_samples(plan, reader=principal)
+        return hide_samples(
+            plan,
+            reader=principal,
+            is_as_archived=valid.query.is_as_archived,
+            rewrites_topic=valid.query.rewrites_topic,
+        )
 
     def read_plan(self, plan_id: str, *, principal: Principal) -> dict[str, Any]:
         """Return a plan that was made, with its request; samples have the payloads that the caller may read.
@@ -145,7 +150,9 @@ class BackfillService(BackfillReader):
         principal.require(PLAN)
         plan = self._planner.read(plan_id)
         principal.require_topic(plan["request"]["topic"])
-        return hide_samples(plan, reader=principal)
+        # One that an earlier release made says neither.
+        is_as_archived, rewrites_topic = plan.pop("is_as_archived", False), plan.pop("rewrites_topic", True)
+        return hide_samples(plan, reader=principal, is_as_archived=is_as_archived, rewrites_topic=rewrites_topic)
 
     def create(
         self, request: BackfillRequest, *, principal: Principal, idempotency_key: str | None = None
@@ -306,7 +313,7 @@ class BackfillService(BackfillReader):
         has paused, stays paused.
 
         Raises:
-            ForbiddenError: the creator approves.
+            ForbiddenError: the creator approves, or who applied the schedule that created it.
             JobStateError: there is nothing to approve, or nothing any more.
         """
         principal.require(APPROVE)
@@ -317,6 +324,11 @@ class BackfillService(BackfillReader):
             raise JobStateError(f"{job.id} is {job.state} and does not wait for an approval.", id=job.id)
         if principal.name == job.created_by:
             raise ForbiddenError(f"You created {job.id} yourself. Another person must approve it.", id=job.id)
+        kind, _, name = job.created_by.partition(":")
+        applied = self._store.find_manifest_changes(name)[0] if kind == "schedule" else None
+        if applied is not None and principal.name == applied.actor:
+            message = f"You applied the schedule of {job.id} yourself. Another person must approve the backfill."
+            raise ForbiddenError(message, id=job.id)
         approval = approved(job, principal.name)
         job = self._store.change(
             job.id,

@@ -283,3 +283,39 @@ def test_a_plan_hides_samples_from_who_may_not_read_messages_of_their_topic(serv
         for sample in plan["samples"]:
             shown = [sample[name] is not None for name in ("data", "attributes", "encoding")]
             assert shown == [is_shown] * 3, (caller, sample)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        pytest.param("data, attributes, message_id, 'replay' AS topic", id="another-topic"),
+        pytest.param(
+            "(SELECT ANY_VALUE(b.data) FROM backup.messages AS b WHERE b._PARTITIONTIME >= @from "
+            "AND b._PARTITIONTIME < @to) AS data, attributes, message_id, topic",
+            id="data-of-another-message",
+        ),
+    ],
+)
+def test_a_query_that_computes_a_row_shows_no_sample_to_a_key_that_is_limited_to_topics(
+    columns, service, archive, request_of
+):
+    bob = Principal("key:bob", frozenset({PLAN, MESSAGES}), ("replay", "orders" if "b.data" in columns else "x"))
+    query = f"SELECT {columns} FROM backup.messages WHERE _PARTITIONTIME >= @from AND _PARTITIONTIME < @to"
+    made = service.plan(request_of(query=query), principal=bob)
+    assert len(made["samples"]) == 10
+    for plan in (made, service.read_plan(made["plan_id"], principal=bob)):
+        assert all(sample["data"] is None and sample["attributes"] is None for sample in plan["samples"])
+    assert service.plan(request_of(query=query), principal=replace(bob, topics=None))["samples"][0]["data"]
+
+
+def test_a_topic_that_a_query_computes_shows_no_payload_to_who_may_not_read_messages(service, archive, request_of):
+    query = (
+        "SELECT data, attributes, message_id, SAFE_CONVERT_BYTES_TO_STRING(data) AS topic FROM backup.messages "
+        "WHERE _PARTITIONTIME >= @from AND _PARTITIONTIME < @to"
+    )
+    plan = service.plan(request_of(query=query), principal=ANN)
+    assert plan["rows"] == 35
+    assert "data " not in str({**plan, "query": ""}), "the archived payloads begin so"
+    assert service.plan(request_of(query=query), principal=replace(ANN, scopes=ANN.scopes | {MESSAGES}))[
+        "rows_by_topic"
+    ]

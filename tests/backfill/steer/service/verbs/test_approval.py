@@ -1,8 +1,11 @@
 """Backfills of many rows, which wait for somebody else than their creator."""
 
+from contextlib import closing
+
 import pytest
 
 from backfill.job import hold
+from jobs.store import JobStore
 from model.errors import ApprovalRequiredError, ForbiddenError, JobStateError
 from model.job import JobState
 from model.principal import APPROVE, LOCAL, PLAN, READ, RUN, Principal
@@ -138,3 +141,18 @@ def test_what_was_to_start_paused_stays_so_when_it_is_approved(open_service, req
         service.resume(made.id, principal=ANN)
     assert service.approve(made.id, principal=BOB).state is JobState.PAUSED
     assert service.resume(made.id, principal=ANN).state is JobState.PENDING
+
+
+def test_who_applied_a_schedule_does_not_approve_its_backfills(open_service, request_of, archive, deployment):
+    service = open_service(approval_rows=29)
+    with closing(JobStore(deployment.home / "jobs.db")) as store:
+        store.put_manifest("nightly", "Schedule", {}, "1", source="api", principal=ANN)
+        plan = service.plan(request_of(), principal=ANN)
+        schedule = Principal("schedule:nightly", ANN.scopes)
+        made = service.create(request_of(plan_id=plan["plan_id"]), principal=schedule)
+        with pytest.raises(ForbiddenError, match="yourself"):
+            service.approve(made.id, principal=ANN)
+        store.remove_manifest("nightly", source="api", actor="key:ann")
+        with pytest.raises(ForbiddenError, match="yourself"):
+            service.approve(made.id, principal=ANN)
+    assert service.approve(made.id, principal=BOB).approval.by == "key:bob"
