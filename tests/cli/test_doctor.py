@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import socket
 from contextlib import closing
@@ -8,16 +9,21 @@ from typing import Any
 import pytest
 
 from cli import doctor
+from cli.running import RunningUp
 from connectors.object_store.bucket import _open_store
 from connectors.pubsub.client import PubSub
 from connectors.spark import java
 from jobs.store import JobStore
 from model.errors import JavaNotFoundError, PubSubError
+from model.process import Process
 from model.stream_options import StreamKind
 from model.stream_record import Wanted
 from streams.status import StatusFile
 from tests.worlds.bucket import SCHEMES
 from tests.worlds.folders import bucket_folder
+
+OWN = Process.of(os.getpid())
+assert OWN is not None
 
 
 def findings(result: Any) -> dict[str, dict[str, str]]:
@@ -123,7 +129,7 @@ def test_a_taken_port_is_a_warning_with_another_one(refeed, pubsub_server, monke
         result = refeed("doctor")
         assert result.code == 0
         assert f"fix: refeed up --pubsub-port {port + 1}" in result.out
-        monkeypatch.setattr(doctor, "find_running", lambda _: "an up on this home, at whatever ports")
+        monkeypatch.setattr(doctor, "find_running", lambda _: RunningUp("", "", "refeed-local", OWN, {}))
         assert f"port {port}" not in refeed("doctor").out
 
 

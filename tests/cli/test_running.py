@@ -13,13 +13,20 @@ from cli import up
 from cli.api import DEFAULT_API_URL, open_api
 from cli.invocation import command_settings
 from cli.processes import free_port
-from cli.running import RunningUp, find_running, record_of
+from cli.running import RunningUp, find_running, record_of, shared_settings
 from model.errors import SettingsError
 from model.process import Process
+from model.settings import read_settings
 
 OWN = Process.of(os.getpid())
 assert OWN is not None
 RUNNING = RunningUp("http://127.0.0.1:18080", "127.0.0.1:18085", "refeed-local", OWN, {})
+
+SHARED = {
+    "REFEED_REGISTRY": "/shop/registry",
+    "REFEED_LAKE": "/shop/lake",
+    "REFEED_DEAD_LETTER_TABLE": "shop.dead",
+}
 
 
 def write(home: Path, running: RunningUp) -> None:
@@ -49,6 +56,56 @@ def test_an_up_of_another_project_is_not_taken_for_this_one_s_pubsub(home, monke
     write(home, RUNNING)
     monkeypatch.setenv("REFEED_PROJECT", "shop-prod")
     assert command_settings().pubsub_emulator_host is None
+
+
+def test_a_command_without_a_setting_takes_that_of_the_running_up(home, monkeypatch):
+    write(home, replace(RUNNING, project="shop-prod", settings=SHARED))
+    settings = command_settings()
+    assert (settings.project, settings.registry) == ("shop-prod", "/shop/registry")
+    assert (settings.lake, settings.dead_letter_table) == ("/shop/lake", "shop.dead")
+    monkeypatch.setenv("REFEED_REGISTRY", "/mine")
+    assert (command_settings().registry, command_settings().lake) == ("/mine", "/shop/lake")
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "other")
+    assert command_settings().lake == str(home / "lake"), "an up of another project"
+
+
+def test_a_secret_of_the_running_up_is_not_noted_but_is_needed(home, monkeypatch):
+    environment = {"REFEED_HOME": str(home), "REFEED_SECRET": "s3cret", "REFEED_LAKE": "/shop/lake"}
+    stores = ("postgresql://ann:pw@db/refeed", "sqlite:////shop/jobs.db")
+    secret, plain = (shared_settings(read_settings(environment | {"REFEED_JOB_STORE": store})) for store in stores)
+    assert (secret["REFEED_SECRET"], secret["REFEED_JOB_STORE"], plain["REFEED_JOB_STORE"]) == (
+        None,
+        None,
+        stores[1],
+    )
+    write(home, replace(RUNNING, settings=secret))
+    assert not {"s3cret", "pw"} & set(record_of(home).read_text().replace('"', " ").split())
+    with pytest.raises(SettingsError) as refused:
+        command_settings()
+    assert {fault.split(" is ")[0] for fault in refused.value.details["faults"]} == {
+        "REFEED_SECRET",
+        "REFEED_JOB_STORE",
+    }
+    monkeypatch.setenv("REFEED_SECRET", "s3cret")
+    monkeypatch.setenv("REFEED_JOB_STORE", stores[0])
+    assert command_settings().lake == "/shop/lake"
+
+
+def test_a_source_that_goes_to_another_registry_than_the_running_up_s_is_not_promised(
+    refeed, home, monkeypatch, tmp_path
+):
+    write(home, replace(RUNNING, settings=SHARED))
+    path = tmp_path / "sources.yaml"
+    path.write_text("sources: {orders: {topic: orders, schema: inferred}}\n")
+    monkeypatch.setenv("REFEED_REGISTRY", str(tmp_path / "mine"))
+    result = refeed("source", "publish", path)
+    assert "begins to read" not in result.out
+    assert "The running 'refeed up' reads the registry /shop/registry" in " ".join(result.err.split())
+    assert "unset REFEED_REGISTRY" in " ".join(result.err.split())
+    found = json.loads(refeed("doctor", "--json").out)["findings"]
+    assert [(each["state"], each["fix"]) for each in found if each["check"] == "settings"] == [
+        ("warning", "unset REFEED_REGISTRY")
+    ]
 
 
 @pytest.mark.parametrize(("is_usual_up", "url"), [(True, DEFAULT_API_URL), (False, RUNNING.api_url)])
