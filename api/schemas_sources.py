@@ -40,7 +40,9 @@ class SourceStaged(BaseModel):
         description="Number of rows that this process has staged. A message that was delivered again, for "
         "example after a restore, does not count again."
     )
-    unknown_fields: SourceFindings = Field(description="Fields in messages that are not in the schema.")
+    unknown_fields: SourceFindings = Field(
+        description="Fields and enum values in messages that are not in the schema."
+    )
     missing_fields: SourceFindings = Field(description="Required fields that were missing in messages.")
     refused: SourceFindings = Field(
         description="Messages that became dead letters, by code. A dead letter that was delivered again does not "

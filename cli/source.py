@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from client.api import RefeedApi
 
 _NONE: Final = "-"
+_FINDINGS: Final = {
+    "unknown_fields": "unknown fields and enum values",
+    "missing_fields": "missing fields",
+    "refused": "refused",
+}
 
 
 def _table(found: Mapping[str, Any]) -> Iterator[str]:
@@ -27,13 +32,20 @@ def _table(found: Mapping[str, Any]) -> Iterator[str]:
         "group": lambda it: it["group"] or _NONE,
         "archived in a day": _archived,
         "staged": lambda it: _NONE if it["staged"] is None else f"{it['staged']['rows']:,}",
-        "dead letters": lambda it: _NONE if it["staged"] is None else f"{it['staged']['refused']['total']:,}",
+        "unknown": lambda it: _total(it, "unknown_fields"),
+        "dead letters": lambda it: _total(it, "refused"),
         "last merge": _merged,
     }
     yield from tabulate(columns, found["sources"], left=3)
     counted = {(each["group"], each["staged"]["since"]) for each in found["sources"] if each["staged"] is not None}
     for group, since in sorted((group or UNKNOWN, render_minute(since)) for group, since in counted):
-        yield f"Group {group}: STAGED and DEAD LETTERS since {since}, when its stream's process started"
+        yield f"Group {group}: STAGED, UNKNOWN and DEAD LETTERS since {since}, when its stream's process started"
+    named = next((each["name"] for each in found["sources"] if _has_unknown(each)), None)
+    if named is not None:
+        yield (
+            "UNKNOWN counts fields and enum values that the schema does not have. Rows keep them in the column "
+            f"_unknown. By field: refeed describe source/{named}"
+        )
     for each in found["sources"]:
         if each["fault"] is not None:
             yield f"{each['name']}: {render_fault(each['fault'])}"
@@ -63,9 +75,9 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     if staged is not None:
         since = render_minute(staged["since"])
         yield f"  staged: {staged['rows']:,} rows since {since}, when the stream's process started"
-        for name in ("unknown_fields", "missing_fields", "refused"):
+        for name, label in _FINDINGS.items():
             for each in staged[name]["largest"]:
-                yield f"  {name.replace('_', ' ')}: {each['what']}, {each['count']:,} times since then"
+                yield f"  {label}: {each['what']}, {each['count']:,} times since then"
     if found["fault"] is not None:
         yield f"  fault: {render_fault(found['fault'])}"
 
@@ -82,6 +94,14 @@ def _reads(stream: Mapping[str, Any], group: str | None) -> bool:
     """Whether a stream reads the sources of a group."""
     of_stream = (stream.get("options") or {}).get("group") or stream["name"].removeprefix(PIPELINE_PREFIX)
     return bool(stream["kind"] == StreamKind.PIPELINE and of_stream == group)
+
+
+def _total(source: Mapping[str, Any], kind: str) -> str:
+    return _NONE if source["staged"] is None else f"{source['staged'][kind]['total']:,}"
+
+
+def _has_unknown(source: Mapping[str, Any]) -> bool:
+    return source["staged"] is not None and source["staged"]["unknown_fields"]["total"] > 0
 
 
 def _archived(source: Mapping[str, Any]) -> str:

@@ -251,6 +251,16 @@ def test_a_wrong_element_beside_an_enum_s_unknown_name_is_a_dead_letter_and_not_
     assert decoded.rows.column("_unknown").to_pylist() == ['{"e[0]":"B"}']
 
 
+def test_unknown_names_of_an_enum_are_counted_by_field_however_many_messages_have_them(open_decoder):
+    decoder = open_decoder("enum E { A = 0; }\nmessage M { E e = 1; repeated E es = 2; }", "M")
+    for _ in range(3):
+        decoded = decoder.decode(
+            messages(*[b'{"e": "B", "es": ["A"]}'] * 90, *[b'{"e": "A", "es": ["C", "D"]}'] * 10)
+        )
+        assert decoded.unknown["e"] == 90
+        assert decoded.unknown["es[]"] == 20
+
+
 def test_what_is_nested_as_deep_as_a_parser_goes_is_a_row_or_a_dead_letter(decoder):
     payloads = [b'{"new": ' + b"[" * depth + b"]" * depth + b"}" for depth in range(700, 1000)]
     decoded = decoder.decode(messages(*payloads))
