@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
+import structlog
 from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -45,8 +46,9 @@ from console.sources import read_source_letter_payload
 from console.view import MEDIA_TYPES, asset_url, make_url, parse_zone, read_asset, render
 from console.visit import SESSION_COOKIE, RecentReads, SignedOutError, Visit, problem_of, read_part
 from console.volumes import read_cells
-from model.errors import ApiUnavailableError, ForbiddenError, RequestRefusedError, RequestTimeoutError
+from model.errors import ApiUnavailableError, ForbiddenError, RefeedError, RequestRefusedError, RequestTimeoutError
 
+_LOG: Final = structlog.get_logger(__name__)
 _MAX_THREADS: Final = 16
 _SEE_OTHER: Final = 303
 _MOVED: Final = 308
@@ -190,7 +192,7 @@ class Console:
             raise ForbiddenError(problem)
         if caller["is_open"]:
             session = None
-        return Visit(
+        visit = Visit(
             api=api,
             session=session,
             caller=caller,
@@ -202,6 +204,9 @@ class Console:
             form_token=form_token(_form_cookie(request), session),
             recent=recent,
         )
+        # The header of an error's page is that of any other page.
+        request.state.visit = visit
+        return visit
 
     def _look_again(self, visit: Visit) -> Visit:
         """Return the visit of a page that stays open, with what its caller may do now.
@@ -331,18 +336,14 @@ class Console:
                 if f"{request.url.path}/".startswith("/console/live/"):
                     return Response(SIGNED_OUT, media_type="text/event-stream")
                 return RedirectResponse(_sign_in_url(request), _SEE_OTHER)
-            except ApiUnavailableError as error:
-                return _error_page(request, error.message, error.code, _UNAVAILABLE)
-            except (ForbiddenError, RequestTimeoutError) as error:
-                status = 403 if isinstance(error, ForbiddenError) else 408
-                return _error_page(request, error.message, error.code, status)
-            except RequestRefusedError as error:
-                code, status = error.details.get("code", error.code), int(error.details.get("status", 500))
-                return _error_page(request, str(error.details.get("detail", error.message)), str(code), status)
+            except Exception as error:  # noqa: BLE001 - a page with a header, and the bug in the log
+                return _answer_error(request, error)
 
         return answered
 
     async def _not_found(self, request: Request, _: Exception) -> Response:
+        with suppress(RefeedError, SignedOutError):
+            await self._visit(request)
         return _error_page(request, "There is no such page.", "not_found", 404)
 
 
@@ -389,9 +390,27 @@ def _file_name(message_id: str) -> str:
     return "".join(each for each in message_id if each.isascii() and each.isalnum())[:100] or "message"
 
 
+def _answer_error(request: Request, error: Exception) -> Response:
+    match error:
+        case ApiUnavailableError():
+            return _error_page(request, error.message, error.code, _UNAVAILABLE)
+        case ForbiddenError() | RequestTimeoutError():
+            return _error_page(
+                request, error.message, error.code, 403 if isinstance(error, ForbiddenError) else 408
+            )
+        case RequestRefusedError():
+            code, status = error.details.get("code", error.code), int(error.details.get("status", 500))
+            return _error_page(request, str(error.details.get("detail", error.message)), str(code), status)
+    _LOG.error("console_failed", path=request.url.path, exc_info=error)
+    return _error_page(request, "The console could not answer. Its process has logged the error.", "internal", 500)
+
+
 def _error_page(request: Request, message: str, code: str, status: int) -> Response:
-    context = {"message": message, "code": code, "is_away": status == _UNAVAILABLE}
-    return _html(request, "", "error.html", context, status)
+    context: dict[str, Any] = {"message": message, "code": code, "is_away": status == _UNAVAILABLE}
+    visit: Visit | None = getattr(request.state, "visit", None)
+    if visit is not None:
+        context["visit"] = visit
+    return _html(request, "" if visit is None else visit.form_token, "error.html", context, status)
 
 
 def _sign_in_url(request: Request) -> str:

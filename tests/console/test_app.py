@@ -11,7 +11,9 @@ import pytest
 
 from connectors.lake.archive import LakeArchive
 from console.guard import POLICY
+from console.visit import Visit
 from jobs.keys import Keyring
+from model.errors import ForbiddenError
 from model.job import JobState
 from model.principal import SCOPES
 from tests.archive import messages, write_commits
@@ -329,6 +331,29 @@ def test_a_plan_of_nothing_is_not_launched(yard, signed_in):
     # What the browser would not send is refused all the same.
     refused = signed_in.post(path, data={**fields, "do": "perform", "plan_id": plan})
     assert (refused.status_code, "The plan selects nothing." in refused.text) == (422, True)
+
+
+@pytest.mark.parametrize(
+    ("address", "status"), [("/nothing", 404), ("/streams/nobody", 404), ("/streams", 403), ("/topics", 500)]
+)
+def test_a_page_of_an_error_has_the_header_of_any_other_page(signed_in, monkeypatch, address, status):
+    def fail(*_, **__):
+        raise ForbiddenError("not you") if status == 403 else AssertionError("a bug")
+
+    if status in {403, 500}:
+        monkeypatch.setattr(Visit, "read", fail)
+    page = signed_in.get(f"/console{address}?zone=Asia/Tokyo")
+    assert page.status_code == status
+    assert "<option selected>Asia/Tokyo</option>" in page.text
+    assert 'action="/console/sign-out"' in page.text
+    assert "Content-Security-Policy" in page.headers
+    ended = signed_in.post("/console/sign-out", data={"form_token": token_of(page)})
+    assert ended.headers["location"].endswith("/console/sign-in")
+
+
+def test_a_page_that_does_not_exist_says_so_to_a_stranger(browser):
+    page = browser.get("/console/nothing")
+    assert (page.status_code, "There is no such page." in page.text, "Sign out" in page.text) == (404, True, False)
 
 
 @pytest.mark.parametrize(
