@@ -132,8 +132,8 @@ def revert(
             updates = api.list_stream_jobs(object_id, "update")
             if not updates:
                 raise InputError(f"{object_id} has no update that could be reverted.")
-            newest = updates[0]
-            while newest["reverses"] is not None and _changed_nothing(newest):
+            newest, stream = updates[0], api.read_stream(object_id)
+            while newest["reverses"] is not None and _changed_nothing(newest, stream):
                 newest = api.jobs.read(newest["reverses"])
             kind, object_id = UPDATE, newest["id"]
             if (reverted := newest["reverses"]) is not None:
@@ -152,12 +152,10 @@ def revert(
         kind.finish(api, found, watch=watch and kind.name == "update", as_json=as_json)
 
 
-def _changed_nothing(update: Mapping[str, Any]) -> bool:
-    """Whether an update has ended, and the stream runs as it did before."""
-    state = UpdateState(update["state"])
-    return state is UpdateState.ROLLED_BACK or (
-        state in {UpdateState.REFUSED, UpdateState.FAILED} and update["handed_over_at"] is None
-    )
+def _changed_nothing(update: Mapping[str, Any], stream: Mapping[str, Any]) -> bool:
+    """Whether an update has ended, and the stream runs as it did before, maybe after a way back that failed."""
+    before = (update["from_release"], update["from_options"])
+    return UpdateState(update["state"]).is_ended and (stream["release"], stream["options"]) == before
 
 
 def _confirm_revert(backfill: Mapping[str, Any]) -> None:

@@ -88,7 +88,15 @@ def test_a_revert_that_changed_nothing_is_tried_again_with_the_stream_s_name(api
         revert = json.loads(out)
         assert revert["reverses"] == update_id
         advance(api, revert["id"], end, error=UpdateFault("update_abandoned", "It was drained."))
+    # One that had changed the stream and failed on its own way back.
     revert = json.loads(refeed("revert", "stream/backup", "--json")[1])
+    for state in (UpdateState.RESTARTING, UpdateState.RESTARTING_BACK, end):
+        fault = UpdateFault("start_failed", "It did not start.")
+        advance(api, revert["id"], state, **handed, **({"error": fault} if state is end else {}))
+    code, out, said = refeed("revert", "stream/backup", "--json")
+    assert code == 0, said
+    revert = json.loads(out)
+    assert revert["reverses"] == update_id
     advance(api, revert["id"], UpdateState.RESTARTING, **handed)
     advance(api, revert["id"], UpdateState.FAILED, error=UpdateFault("no_way_back", "It stays."))
     code, _, said = refeed("revert", "stream/backup")
