@@ -18,8 +18,16 @@ from cli.flags import read_given, takes_fields
 from cli.jobs import BACKFILL, print_page
 from cli.kinds import KINDS
 from cli.moments import parse_range
-from cli.options import JsonOption, PageSizeOption, PageTokenOption, WatchOption, YesOption, key_option
-from cli.terminal import Columns, ExitCode, confirm, err, list_table, out, print_json
+from cli.options import (
+    JsonOption,
+    OutputOption,
+    PageSizeOption,
+    PageTokenOption,
+    WatchOption,
+    YesOption,
+    key_option,
+)
+from cli.terminal import Columns, ExitCode, Output, confirm, err, list_table, out, print_json
 from model.declaration import declared_fields
 from model.errors import InputError, RequestRefusedError
 from model.moment import render_moment
@@ -221,7 +229,13 @@ def _nothing(api: "RefeedApi", asked: _Request) -> str:
 
 
 def list_dead_letters(
-    backfill_id: str, by: str | None, page_size: int, page_token: str | None, *, as_json: bool
+    backfill_id: str,
+    by: str | None,
+    page_size: int,
+    page_token: str | None,
+    *,
+    as_json: bool,
+    output: Output | None = None,
 ) -> None:
     """Print the messages that a backfill could not publish, or with ``by`` their reasons."""
     if by not in {None, "reason"}:
@@ -234,7 +248,8 @@ def list_dead_letters(
         else:
             page, name, columns = api.count_dead_letters(job=job), "reasons", _REASON_COLUMNS
         found = {} if page[name] or as_json else api.jobs.read(job)
-    print_page(page, list_table(name, columns), as_json=as_json)
+    names = [each.get("message_id") or each["code"] for each in page[name]]
+    print_page(page, list_table(name, columns), as_json=as_json, output=output, names=names)
     if count := (found.get("verification") or {}).get("dead_letters"):
         letters = counted(count, "missing message")
         err.print(f"The pipeline made dead letters of {letters} of this backfill: refeed missing {job}")
@@ -244,6 +259,7 @@ def missing(
     backfill_id: IdArgument,
     page_size: PageSizeOption = 50,
     page_token: PageTokenOption = None,
+    output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List selected messages that are not in the staging table of the target topic.
@@ -253,7 +269,8 @@ def missing(
     with open_api() as api:
         _, job = KINDS.find(api, backfill_id, "missing")
         page = api.jobs.read_part(job, "missing", page_size=str(page_size), page_token=page_token)
-    print_page(page, list_table("messages", _MISSING_COLUMNS), as_json=as_json)
+    table, names = list_table("messages", _MISSING_COLUMNS), [each["message_id"] for each in page["messages"]]
+    print_page(page, table, as_json=as_json, output=output, names=names)
     if page.get("advice") and not as_json:
         err.print(page["advice"])
 

@@ -8,15 +8,15 @@ from uuid import uuid4
 import typer
 
 from backfill.plan.request import BackfillRequest
-from cli.api import open_api, print_answer
+from cli.api import open_api
 from cli.backfill import confirm_plans, list_dead_letters
 from cli.backfill_view import plan_lines
 from cli.completion import complete_object
 from cli.flags import read_given, takes_fields
-from cli.jobs import BACKFILL
+from cli.jobs import BACKFILL, print_page
 from cli.moments import FromOption, parse_moment, render_count, render_minute
-from cli.options import JsonOption, PageSizeOption, PageTokenOption, WatchOption, YesOption
-from cli.terminal import COLUMNS, Columns, ExitCode, err, out, print_found, tabulate
+from cli.options import JsonOption, OutputOption, PageSizeOption, PageTokenOption, WatchOption, YesOption
+from cli.terminal import Columns, ExitCode, err, print_found, tabulate, terminal_width
 from model.errors import InputError
 from model.naming import did_you_mean
 
@@ -64,6 +64,7 @@ def dead_letters(
     ] = None,
     page_size: PageSizeOption = 50,
     page_token: PageTokenOption = None,
+    output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Count the pipeline's dead letters by source and reason, or list the dead letters of a backfill.
@@ -75,14 +76,18 @@ def dead_letters(
     if backfill_id is not None:
         if start is not None:
             raise InputError("--from does not work with the id of a backfill.")
-        list_dead_letters(backfill_id, by, page_size, page_token, as_json=as_json)
+        list_dead_letters(backfill_id, by, page_size, page_token, as_json=as_json, output=output)
         return
     if by is not None or page_token is not None:
         raise InputError("--by and --page-token work only with the id of a backfill.")
     begin = parse_moment(start, "--from")
-    print_answer(
-        lambda api: api.count_dead_letters(begin), lambda it: dead_letter_lines(it["reasons"]), as_json=as_json
-    )
+    with open_api() as api:
+        found = api.count_dead_letters(begin)
+    if (count := len(found["reasons"])) > page_size:
+        found = {**found, "reasons": found["reasons"][:page_size]}
+        err.print(f"These are {page_size} of {count} reasons. --limit shows more.")
+    names = [each["source"] for each in found["reasons"]]
+    print_page(found, lambda it: dead_letter_lines(it["reasons"]), as_json=as_json, output=output, names=names)
 
 
 @takes_fields(
@@ -167,7 +172,7 @@ def dead_letter_lines(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     }
     yield from tabulate(columns, reasons, left=3)
     yield ""
-    width = out.width if out.is_terminal else COLUMNS
+    width = terminal_width()
     for one in reasons:
         said = f"{one['source']} {one['code']}: {one['example_reason']}"
         yield from wrap(said, width, max_lines=_REASON_LINES, placeholder="…", subsequent_indent="  ")

@@ -12,9 +12,11 @@ from cli.backfill_watch import watch_live
 from cli.moments import render_count, render_minute
 from cli.objects import Act, ObjectKind
 from cli.terminal import (
-    COLUMNS,
+    WHOLE,
     Columns,
+    Output,
     err,
+    print_as,
     print_found,
     print_json,
     printable,
@@ -103,7 +105,7 @@ def job_table(plural: str, columns: Columns) -> Callable[[Mapping[str, Any]], li
     """Return what renders the jobs called ``plural`` of a page as a table; a wide one has more columns."""
 
     def render(page: Mapping[str, Any]) -> list[str]:
-        wide = _WIDE if row_length.get() > COLUMNS else {}
+        wide = _WIDE if row_length.get() == WHOLE else {}
         return tabulate({"id": "id", "state": "state", **columns, **_CREATED, **wide}, page[plural])
 
     return render
@@ -300,15 +302,21 @@ def print_page(
     *,
     as_json: bool,
     since: str | None = None,
+    output: Output | None = None,
+    names: Iterable[str] = (),
 ) -> None:
-    """Show a page as a table and, on stderr, how to ask for the next page.
+    """Show a page as a table and, on stderr, how to ask for the next page; or in a form for programs.
 
-    A token is good for one list only: an age such as ``2h`` would be another time by then, so ``since`` is named.
+    ``names`` are those of its objects. A token is good for one list only: an age such as ``2h`` would be another
+    time by then, so ``since`` is named.
     """
-    print_found(page, table, as_json=as_json)
-    if page.get("unreadable") and not as_json:
+    if as_json or output not in {None, Output.WIDE}:
+        print_as(Output.JSON if as_json or output is None else output, page, names)
+        return
+    print_found(page, table, as_json=False)
+    if page.get("unreadable"):
         err.print(f"not shown, because another release wrote them: {', '.join(page['unreadable'])}")
-    if not as_json and page.get("next_page_token"):
+    if page.get("next_page_token"):
         again = "" if since is None else f"--since {since} "
         err.print(f"more: {again}--page-token {page['next_page_token']}")
 

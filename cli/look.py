@@ -1,6 +1,5 @@
 """``refeed get``, ``describe``, ``watch``, ``logs`` and ``figures``: what there is, of every kind of object."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
@@ -23,7 +22,18 @@ from cli.options import (
 )
 from cli.parameters import parse_label
 from cli.stream import history_lines
-from cli.terminal import COLUMNS, Columns, Output, list_table, print_as, print_found, row_length
+from cli.terminal import (
+    WHOLE,
+    Columns,
+    Output,
+    list_table,
+    out,
+    print_as,
+    print_found,
+    render_table,
+    row_length,
+    terminal_width,
+)
 from model.errors import InputError
 from model.job import JobState
 from model.naming import did_you_mean
@@ -32,14 +42,14 @@ from model.stream_update import UpdateState
 
 def get(
     plural: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="KIND",
             help=f"What to list: {', '.join(kind.plural for kind in KINDS.kinds)}.",
             show_default=False,
             autocompletion=complete_lists,
         ),
-    ],
+    ] = None,
     *,
     kind: Annotated[str | None, typer.Option(help="With 'jobs': list only jobs of this kind.")] = None,
     state: Annotated[list[str] | None, typer.Option(help="List only jobs in this state. May be repeated.")] = None,
@@ -68,7 +78,13 @@ def get(
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List objects of one kind, newest first. To list jobs of all kinds: refeed get jobs."""
+    """List objects of one kind, newest first. Without KIND, list the kinds. Jobs of all kinds: refeed get jobs."""
+    if plural is None:
+        for line in render_table(
+            ["kind", "list"], [[each.name, f"refeed get {each.plural}"] for each in KINDS.kinds]
+        ):
+            out.print(line)
+        return
     wanted_kind = KINDS.find_list(plural)
     begin = parse_moment(since, "--since")
     given: dict[str, tuple[str, Any]] = {
@@ -84,9 +100,11 @@ def get(
         "page_token": ("--page-token", page_token),
     }
     for name, (flag, value) in given.items():
-        if value and name not in wanted_kind.filters:
+        if value and name not in {*wanted_kind.filters, "page_size"}:
             raise InputError(f"{flag} does not work with 'refeed get {wanted_kind.plural}'.")
-    wanted: Mapping[str, Any] = {name: value for name, (_, value) in given.items() if value}
+    wanted: Mapping[str, Any] = {
+        name: value for name, (_, value) in given.items() if value and name in wanted_kind.filters
+    }
     _check_known(
         kind,
         [each.name for each in KINDS.kinds if each.prefix and {*JOB_FILTERS} <= {*each.filters}],
@@ -99,14 +117,13 @@ def get(
         if "stream" in wanted and not page[wanted_kind.plural]:
             # An unknown stream is refused with the names that it may mean.
             api.read_stream(wanted["stream"])
-    if as_json:
-        output = Output.JSON
-    if output in {None, Output.WIDE}:
-        before = row_length.set(COLUMNS if output is None else sys.maxsize)
-        print_page(page, wanted_kind.table, as_json=False, since=begin)
-        row_length.reset(before)
-    elif output is not None:
-        print_as(output, page, map(wanted_kind.name_of, page[wanted_kind.plural]))
+    if limit is not None and "page_size" not in wanted_kind.filters:
+        # A list that has no pages.
+        page = {**page, wanted_kind.plural: page[wanted_kind.plural][:limit]}
+    names = map(wanted_kind.name_of, page[wanted_kind.plural])
+    before = row_length.set(WHOLE if output is Output.WIDE else terminal_width())
+    print_page(page, wanted_kind.table, as_json=as_json, since=begin, output=output, names=names)
+    row_length.reset(before)
 
 
 def _check_known(given: str | None, known: Sequence[str], noun: str) -> None:

@@ -123,7 +123,11 @@ def audits(
     since: CreatedSinceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the keys, rows and audits (checks) of each source in each merge of the last 14 days."""
+    """Show the keys, rows and audits (checks) of each source in each merge of the last 14 days.
+
+    KEYS READ counts the keys with new rows in staging, and KEYS CHANGED the keys whose row in the reporting table
+    changed. ROWS is how many rows the reporting table has gained or lost.
+    """
     begin = parse_moment(since, "--since")
     print_answer(lambda api: api.list_merge_audits(source, begin), _audit_lines, as_json=as_json)
 
@@ -133,8 +137,8 @@ def _audit_lines(found: Mapping[str, Any]) -> list[str]:
         "ended (UTC)": lambda it: render_minute(it["finished_at"]),
         "source": "source",
         "state": "state",
-        "keys": lambda it: f"{it['changed']:,}",
-        "newer": lambda it: f"{it['newer']:,}",
+        "keys read": lambda it: f"{it['changed']:,}",
+        "keys changed": lambda it: f"{it['newer']:,}",
         "rows": lambda it: f"{it['rows_after'] - it['rows_before']:+,}",
         "failed audits": lambda it: ", ".join(e["name"] for e in it["audits"] if not e["is_passed"]) or "-",
     }

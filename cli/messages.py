@@ -1,17 +1,19 @@
 """``refeed messages``: archived messages of one topic, newest first, from the API."""
 
-import json
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cli.api import print_answer
+from cli.api import open_api
 from cli.inventory import TopicArgument
+from cli.jobs import print_page
 from cli.moments import FromOption, ToOption, parse_range, render_minute
-from cli.options import JsonOption, PageTokenOption
+from cli.options import JsonOption, OutputOption, PageTokenOption
 from cli.parameters import parse_pairs
-from cli.terminal import COLUMNS
+from cli.terminal import COLUMNS, Output
 from model.naming import counted
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ def messages(
     full: Annotated[bool, typer.Option("--full", help="Print whole payloads and every attribute.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=_MAX_LIMIT, help="Show at most N messages.")] = _DEFAULT_LIMIT,
     page_token: PageTokenOption = None,
+    output: OutputOption = None,
     max_bytes_billed: Annotated[
         int | None,
         typer.Option(min=1, help="On BigQuery, refuse a query that would read more than N bytes. Default: 10 GB."),
@@ -52,6 +55,9 @@ def messages(
     as_json: JsonOption = False,
 ) -> None:
     """List archived messages of a topic, newest first. The default is the last hour.
+
+    Payloads are printed as they were sent: as text, or as base64 if they are not UTF-8. With -o json, data is the
+    exact text too.
 
     If the API has keys, your key needs the scope messages.read.
     """
@@ -63,12 +69,18 @@ def messages(
         "message_id": message_id,
         "text": text,
         "full": "true" if full else None,
+        "as_text": "true",
         "max_bytes_billed": max_bytes_billed,
     }
-    print_answer(
-        lambda api: _read(api, topic, wanted, limit=limit, page_token=page_token),
-        lambda page: map(_printable, _lines(topic, page, is_full=full)),
+    with open_api() as api:
+        page = _read(api, topic, wanted, limit=limit, page_token=page_token)
+    is_whole = full or output is Output.WIDE
+    print_page(
+        page,
+        lambda page: map(_printable, _lines(topic, page, attribute or (), is_full=is_whole)),
         as_json=as_json,
+        output=output,
+        names=[each["message_id"] for each in page["messages"]],
     )
 
 
@@ -84,23 +96,32 @@ def _read(
     return page
 
 
-def _lines(topic: str, page: Mapping[str, Any], *, is_full: bool) -> Iterator[str]:
+def _lines(topic: str, page: Mapping[str, Any], attributes: Sequence[str], *, is_full: bool) -> Iterator[str]:
     window = f"{render_minute(page['window']['from'])} to {render_minute(page['window']['to'])} UTC"
-    if not page["messages"]:
+    found = page["messages"]
+    if not found:
         yield f"No such message of {topic} arrived from {window}."
         yield f"To see when messages arrived: refeed histogram {topic} --step day"
         return
-    for message in page["messages"]:
+    for message in found:
         yield from _whole_lines(message) if is_full else _short_lines(message)
     yield ""
-    yield f"{counted(len(page['messages']), 'message')} of {topic} that arrived from {window}"
-    if page["next_page_token"]:
-        yield f"more: --page-token {page['next_page_token']}"
+    yield f"{counted(len(found), 'message')} of {topic} that arrived from {window}"
     if not is_full:
-        yield (
-            f"a whole message: refeed messages {topic} --full --id {page['messages'][0]['message_id']} --from ..."
-        )
-    yield f"replay: refeed backfill {topic} --from ... --to ..."
+        since = _second(found[0]["ingest_time"])
+        yield f"a whole message: refeed messages {topic} --full --id {found[0]['message_id']} --from {since}"
+    times = [each["publish_time"] for each in found]
+    chosen = "".join(f" --attribute {shlex.quote(each)}" for each in attributes)
+    yield (
+        f"replay all messages of that time: refeed backfill {topic} --from {_second(min(times))} "
+        f"--to {_second(max(times), later=1)}{chosen}"
+    )
+
+
+def _second(time: str, *, later: int = 0) -> str:
+    """Return a time without its fraction of a second, or so many seconds later."""
+    moment = datetime.fromisoformat(time).replace(microsecond=0) + timedelta(seconds=later)
+    return moment.isoformat().replace("+00:00", "Z")
 
 
 def _short_lines(message: Mapping[str, Any]) -> Iterator[str]:
@@ -120,14 +141,11 @@ def _whole_lines(message: Mapping[str, Any]) -> Iterator[str]:
     for key, value in sorted(message["attributes"].items()):
         yield f"  attribute  {key}={value}"
     yield f"  data       {message['data_bytes']:,} bytes, {message['encoding']}"
-    yield from _payload(message, indent=2).splitlines()
+    yield from _payload(message).splitlines()
 
 
-def _payload(message: Mapping[str, Any], *, indent: int | None = None) -> str:
-    if message["encoding"] == "json":
-        return json.dumps(message["data"], ensure_ascii=False, indent=indent)
-    text = str(message["data"])
-    return text if message["encoding"] == "text" else f"base64 {text}"
+def _payload(message: Mapping[str, Any]) -> str:
+    return f"base64 {message['data']}" if message["encoding"] == "base64" else str(message["data"])
 
 
 def _printable(text: str) -> str:

@@ -53,7 +53,9 @@ ObjectArgument = Annotated[
         autocompletion=complete_object,
     ),
 ]
-PageSizeOption = Annotated[int, typer.Option(min=1, max=1000, help="Entries per page.")]
+PageSizeOption = Annotated[
+    int, typer.Option("--limit", "--page-size", min=1, max=1000, metavar="N", help="List at most N entries.")
+]
 PageTokenOption = Annotated[str | None, typer.Option(help="The next_page_token of the previous page.")]
 CreatedSinceOption = Annotated[
     str | None,

@@ -4,20 +4,23 @@ import base64
 import json
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
 from cli.invocation import command_settings, open_deployment
 from cli.parameters import ParameterOption, parse_parameters
-from cli.terminal import err, out, print_json
+from cli.terminal import Output, err, out, print_as, print_json, render_table
 from model.errors import InputError, RegistryError
 from model.naming import counted
 from sql.violation import QueryRefusedError, Violation
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from warehouse.queries import Queries, QueryAnswer
 
 _MAX_CELL_CHARACTERS: Final = 80
+# A column that holds longer values gets at least this width.
+_MIN_WIDTH: Final = 16
 _TABLE_NAME: Final = re.compile(r"[\w.`-]+")
 
 
@@ -45,20 +50,39 @@ def query(
         str | None,
         typer.Option(metavar="SOURCE", help="Print all rows of this source's view, instead of running a query."),
     ] = None,
+    count: Annotated[
+        bool, typer.Option("--count", help="With --view: print only the number of rows of the view.")
+    ] = False,
     param: ParameterOption = None,
-    max_rows: Annotated[int, typer.Option(min=1, help="Print at most N rows.")] = 100,
+    max_rows: Annotated[
+        int, typer.Option("--limit", "--max-rows", min=1, metavar="N", help="Print at most N rows.")
+    ] = 100,
+    output: Annotated[
+        Output | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Print JSON or YAML, one object per row, or a table with all columns and whole values (wide).",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per row, with bytes as base64.")
     ] = False,
 ) -> None:
     """Run one SELECT over the archive, or over the view of a source, and print the rows of the result.
 
+    To count the rows of a view: refeed query --view orders --count. A SELECT counts too: SELECT COUNT(*) FROM
+    reporting.orders_view WHERE status = 'paid'. On BigQuery, the limit on read bytes applies to both.
+
     To read a staging or reporting table itself, name it for this command:
     REFEED_QUERY_TABLES=staging.orders refeed query 'SELECT COUNT(*) FROM staging.orders'. In staging, _message_id
     names a row's message, and _backfill_id the backfill that replayed it.
     """
     settings = command_settings()
-    text, views = _find_views(settings, sql, view)
+    if output is Output.NAME:
+        raise InputError("Rows have no names. Use -o json, -o yaml or -o wide.")
+    text, views = _find_views(settings, sql, view, is_count=count)
     try:
         validated = validate(settings, text, parse_parameters(param or ()), views=views)
     except QueryRefusedError as refused:
@@ -66,13 +90,19 @@ def query(
     answer = run(settings, validated, max_rows=max_rows, views=views)
     for note in answer.notes:
         err.print(note.message)
-    if as_json:
+    if as_json or output is Output.JSON:
         for row in answer.rows.to_pylist():
             print_json(_to_json(row))
+    elif output is Output.YAML:
+        print_as(output, [_to_json(row) for row in answer.rows.to_pylist()], ())
     else:
-        _print_rows(answer.rows)
+        _print_rows(answer.rows, is_wide=output is Output.WIDE)
     if answer.is_cut:
-        err.print(f"The result has more than {counted(max_rows, 'row')}. --max-rows shows more.")
+        err.print(f"The result has more than {counted(max_rows, 'row')}. --limit shows more.{_how_to_count(view)}")
+
+
+def _how_to_count(view: str | None) -> str:
+    return "" if view is None else f" To count all: refeed query --view {view} --count"
 
 
 def validate(
@@ -94,7 +124,9 @@ def validate(
     return validate_query(sql, parse_parameters(parameters), policy)
 
 
-def _find_views(settings: "Settings", sql: str | None, source: str | None) -> "tuple[str, UnionViews | None]":
+def _find_views(
+    settings: "Settings", sql: str | None, source: str | None, *, is_count: bool
+) -> "tuple[str, UnionViews | None]":
     """Return the query, and the union views that it may read when it looks as if it read one.
 
     Raises:
@@ -102,6 +134,8 @@ def _find_views(settings: "Settings", sql: str | None, source: str | None) -> "t
     """
     from model.entity import VIEW_SUFFIX
 
+    if is_count and source is None:
+        raise InputError("--count needs --view SOURCE. In a SELECT, write COUNT(*).")
     if sql is None and source is None:
         raise InputError("Give a SELECT, or use --view SOURCE for all rows of the source's view.")
     if source is None and (sql is None or VIEW_SUFFIX not in sql.lower()):
@@ -122,7 +156,8 @@ def _find_views(settings: "Settings", sql: str | None, source: str | None) -> "t
             f"--view prints all rows of {sources[0].view}. To run a SELECT, leave --view out, and "
             "name the view in the SELECT."
         )
-    text = sql or f"SELECT * FROM {sources[0].view}"  # noqa: S608 - the gate judges it
+    what = "COUNT(*) AS row_count" if is_count else "*"
+    text = sql or f"SELECT {what} FROM {sources[0].view}"  # noqa: S608 - the gate judges it
     # A view is named by its last part at least, in backticks or not.
     read = [source for source in sources if source.view.rpartition(".")[2].lower() in text.lower()]
     return text, open_deployment(settings).warehouse.open_views(read)
@@ -211,15 +246,35 @@ def _open_queries(settings: "Settings") -> "Queries":
     )
 
 
-def _print_rows(rows: "pa.Table") -> None:
-    table = Table(*rows.column_names)
-    for row in rows.to_pylist():
-        table.add_row(*(Text(_to_cell(value), overflow="ellipsis", no_wrap=True) for value in row.values()))
-    out.print(table if rows.num_rows else "no rows")
+def _print_rows(rows: "pa.Table", *, is_wide: bool) -> None:
+    """Print a table: one with long lines, or one as wide as the terminal that names the columns it leaves out."""
+    limit = None if is_wide else _MAX_CELL_CHARACTERS
+    lines = [[_to_cell(value, limit) for value in row.values()] for row in rows.to_pylist()]
+    if is_wide or not lines:
+        for text in render_table(rows.column_names, lines) if lines else ["no rows"]:
+            out.print(text)
+        return
+    names = rows.column_names
+    # A narrow column is shown whole, and a wide one in part.
+    least = [
+        max(cell_len(name), min(_MIN_WIDTH, max(map(cell_len, cells))))
+        for name, *cells in zip(names, *lines, strict=True)
+    ]
+    # Each column has a border and two blanks beside it, and the last one a border more.
+    shown = max(1, bisect_right([*accumulate(width + 3 for width in least)], out.width - 1))
+    table = Table()
+    for name, width in zip(names[:shown], least, strict=False):
+        table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=width)
+    for line in lines:
+        table.add_row(*map(Text, line[:shown]))
+    out.print(table)
+    if left := names[shown:]:
+        columns = counted(len(left), "more column")
+        err.print(f"… {columns}: {', '.join(left)}. -o wide or -o json prints all columns.")
 
 
-def _to_cell(value: object) -> str:
-    """Return what a person reads: bytes as the text they are, or as base64."""
+def _to_cell(value: object, limit: int | None) -> str:
+    """Return what a person reads, up to ``limit`` characters: bytes as the text they are, or as base64."""
     if value is None:
         return "NULL"
     if isinstance(value, bytes):
@@ -230,7 +285,7 @@ def _to_cell(value: object) -> str:
     else:
         plain = _to_json(value)
         text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
-    return text if len(text) <= _MAX_CELL_CHARACTERS else text[: _MAX_CELL_CHARACTERS - 1] + "…"
+    return text if limit is None or len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _to_json(value: Any) -> Any:

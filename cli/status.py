@@ -10,7 +10,7 @@ from cli.inventory import render_streams
 from cli.jobs import print_page
 from cli.kinds import KINDS
 from cli.moments import UNKNOWN, parse_moment, render_count, render_minute, render_seconds
-from cli.options import JsonOption, PageSizeOption, PageTokenOption
+from cli.options import JsonOption, OutputOption, PageSizeOption, PageTokenOption
 from cli.remedies import MENDS, command_of
 from cli.terminal import Columns, ExitCode, list_table, out, print_found, render_change, tabulate
 
@@ -61,8 +61,10 @@ def events(
             "The default is one day ago, and for one object its whole history.",
         ),
     ] = None,
+    *,
     page_size: PageSizeOption = 50,
     page_token: PageTokenOption = None,
+    output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List who did what and when, newest first: to jobs, streams, manifests, topics and sources, or to one object.
@@ -74,8 +76,10 @@ def events(
         if subject is not None and _is_short(subject):
             subject = KINDS.find(api, subject, "describe")[1]
         page = api.list_events(subject, since=begin, page_size=page_size, page_token=page_token)
-    if page["events"] or as_json:
-        print_page(page, list_table("events", _EVENT_COLUMNS), as_json=as_json, since=begin)
+    if page["events"] or as_json or output is not None:
+        names = [f"{each['resource']}/{each['id']}" for each in page["events"]]
+        table = list_table("events", _EVENT_COLUMNS)
+        print_page(page, table, as_json=as_json, since=begin, output=output, names=names)
     else:
         out.print("There are no events.")
 

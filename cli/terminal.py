@@ -37,6 +37,10 @@ Columns = Mapping[str, str | Callable[[Any], str]]
 COLUMNS: Final = 80
 row_length: Final = ContextVar("row_length", default=COLUMNS)
 """How long a row of figures may be."""
+# Of -o wide.
+WHOLE: Final = sys.maxsize
+# A text of a figure's row is not cut below this width.
+_MIN_TEXT: Final = 16
 
 
 class ExitCode(IntEnum):
@@ -87,6 +91,11 @@ err = _plain(stderr=True)
 
 _UNAVAILABLE: Final = (ApiUnavailableError, PubSubUnavailableError, WarehouseUnavailableError)
 _WRONG_USAGE: Final = (SettingsError, HomeUnwritableError, InputError, InvalidNameError, RequestInvalidError)
+
+
+def terminal_width() -> int:
+    """Return how long a line may be: that of the terminal, or of a usual one for a pipe."""
+    return out.width if out.is_terminal else COLUMNS
 
 
 def open_closed_streams() -> None:
@@ -167,7 +176,7 @@ def print_found(found: Found, lines: Callable[[Found], Iterable[str]], *, as_jso
         out.print(line)
 
 
-def print_as(output: Output, found: Mapping[str, Any], names: Iterable[str]) -> None:
+def print_as(output: Output, found: Mapping[str, Any] | Sequence[Any], names: Iterable[str]) -> None:
     """Print what was found in a form for programs; ``names`` are those of its objects."""
     if output is Output.JSON:
         print_json(found)
@@ -243,8 +252,8 @@ def list_table(name: str, columns: Columns) -> Callable[[Mapping[str, Any]], lis
 def render_figures(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:
     """Return rows below their columns' names, 80 characters wide; after ``left`` columns of text come figures.
 
-    Where a row would be longer, every row's first cell, a name that is there to be copied, has a line of its own;
-    with ``-o wide`` no row is too long.
+    Where a row would be longer, long texts are cut, but for the first cell: a name that is there to be copied. If
+    that is not enough, every first cell has a line of its own; with ``-o wide`` no row is too long.
 
     Example:
         >>> render_figures(["topic", "lag"], [["orders", "0.8 s"], ["o", "unknown"]])
@@ -252,7 +261,14 @@ def render_figures(columns: Sequence[str], rows: Sequence[Sequence[str]], *, lef
     """
     lines = [[name.upper() for name in columns], *rows]
     widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
-    has_room = sum(widths) + 2 * (len(widths) - 1) <= row_length.get()
+    too_long = sum(widths) + 2 * (len(widths) - 1) - row_length.get()
+    spare = {place: max(0, widths[place] - _MIN_TEXT) for place in range(1, left)}
+    if has_room := too_long <= sum(spare.values()):
+        for place in sorted(spare, key=lambda place: -widths[place]):
+            cut = min(spare[place], max(0, too_long))
+            widths[place] -= cut
+            too_long -= cut
+        lines = [[_shorten(cell, width) for cell, width in zip(line, widths, strict=True)] for line in lines]
     found = []
     for line in lines:
         cells = [
@@ -264,6 +280,10 @@ def render_figures(columns: Sequence[str], rows: Sequence[Sequence[str]], *, lef
         else:
             found += [line[0], "  " + "  ".join(cells[1:]).rstrip()]
     return found
+
+
+def _shorten(cell: str, width: int) -> str:
+    return cell if len(cell) <= width else cell[: width - 1] + "…"
 
 
 def render_change(change: Mapping[str, Any]) -> str:

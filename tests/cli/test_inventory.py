@@ -11,7 +11,7 @@ from rich.console import Console
 from cli import terminal
 from cli.inventory import render_histogram, render_streams
 from cli.moments import parse_moment
-from cli.terminal import COLUMNS, render_figures
+from cli.terminal import COLUMNS, WHOLE, render_figures, row_length
 from client.api import RefeedApi
 from model.errors import InputError
 
@@ -208,6 +208,19 @@ def test_figures_that_do_not_fit_leave_the_name_whole():
     name = "n" * 60
     lines = render_figures(["stream", "state", "lag"], [[name, "NOT_REPORTING", "unknown"]], left=2)
     assert lines == ["STREAM", "  STATE              LAG", name, "  NOT_REPORTING  unknown"]
+
+
+def test_a_long_text_beside_the_name_is_cut_before_a_row_is_split():
+    columns, row = ["source", "topic", "group", "staged"], ["orders", "t" * 60, "default", "1,234"]
+    lines = render_figures(columns, [row], left=3)
+    assert lines == [
+        f"SOURCE  {'TOPIC':<55}  GROUP    STAGED",
+        f"orders  {'t' * 54}…  default   1,234",
+    ]
+    assert max(map(len, lines)) == COLUMNS
+    whole = row_length.set(WHOLE)
+    assert "t" * 60 in render_figures(columns, [row], left=3)[1]
+    row_length.reset(whole)
 
 
 @pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}])

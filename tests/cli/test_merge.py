@@ -268,6 +268,11 @@ def test_the_union_view_is_queried_with_staging_that_no_merge_has_taken(refeed, 
         "--json",
     )
     assert json.loads(counted.out) == {"n": 2, "top": 3}
+    assert json.loads(refeed("query", "--view", "orders", "--count", "--json").out) == {"row_count": 3}
+    cut = refeed("query", "--view", "orders", "--limit", "1")
+    assert "To count all: refeed query --view orders --count" in cut.err
+    wrong = refeed("query", "--count", "SELECT id FROM reporting.orders_view")
+    assert (wrong.code, "write COUNT(*)" in wrong.err) == (2, True)
 
 
 def test_a_view_that_is_not_there_is_named(refeed, orders):

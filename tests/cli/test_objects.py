@@ -13,6 +13,7 @@ import yaml
 from cli.guesses import GUESSES
 from cli.kinds import KINDS
 from cli.main import app
+from cli.objects import ObjectKinds
 from cli.schedule import SCHEDULE
 from client.api import RefeedApi
 from client.jobs import JobCalls
@@ -170,6 +171,66 @@ def test_a_watched_restore_says_that_its_stream_does_not_run_yet(refeed, monkeyp
     watched = refeed("watch", "rs_1")
     assert watched.code == 0
     assert ("does not run yet: it is STARTING." in watched.err) == (state == "STARTING"), watched.err
+
+
+def test_sources_are_listed_and_shown_with_their_unknown_fields_and_enum_values(refeed, monkeypatch):
+    none = {"total": 0, "largest": []}
+    unknown = {"total": 1207, "largest": [{"what": "status", "count": 1200}, {"what": "colour", "count": 7}]}
+    staged = {
+        "since": "2026-01-02T10:00:00Z",
+        "at": "2026-01-02T11:00:00Z",
+        "rows": 3000,
+        "unknown_fields": unknown,
+    }
+    staged |= {"missing_fields": none, "refused": none}
+    names = ("topic", "group", "subscription", "message", "reporting", "publish", "archived", "merged", "fault")
+    source = {**dict.fromkeys(names), "name": "orders", "is_inferred": False, "key": [], "tables": []}
+    source |= {"last_type_change": None, "staged": staged}
+    monkeypatch.setattr(RefeedApi, "list_sources", lambda _: {"sources": [source]})
+    monkeypatch.setattr(RefeedApi, "read_source", lambda *_: source)
+    monkeypatch.setattr(RefeedApi, "list_streams", lambda _: {"streams": []})
+    listed = refeed("get", "sources", "-o", "wide").out.splitlines()
+    assert "STAGED  UNKNOWN  DEAD LETTERS" in listed[0]
+    assert "3,000    1,207             0" in listed[1]
+    assert "UNKNOWN counts fields and enum values that the schema does not have" in " ".join(listed)
+    assert "refeed describe source/orders" in " ".join(listed)
+    shown = refeed("describe", "source/orders").out
+    assert "unknown fields and enum values: status, 1,200 times since then" in shown
+
+
+def test_get_alone_lists_the_kinds(refeed):
+    found = refeed("get")
+    assert found.code == 0
+    for plural in ("streams", "jobs", "sources", "topics", "schedules"):
+        assert f"refeed get {plural}\n" in found.out
+
+
+def test_a_list_without_pages_has_a_limit_too(refeed, monkeypatch):
+    monkeypatch.setattr(RefeedApi, "list_sources", lambda _: {"sources": [{"name": "a"}, {"name": "b"}]})
+    assert refeed("get", "sources", "--limit", "1", "-o", "name").out == "source/a\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["events"], "key/ann"),
+        (["dead-letters"], "orders"),
+        (["dead-letters", "bf_1"], "7"),
+        (["missing", "bf_1"], "7"),
+        (["messages", "orders"], "7"),
+    ],
+)
+def test_every_list_has_a_limit_and_forms_for_programs(refeed, monkeypatch, words, name):
+    one = {"message_id": "7", "source": "orders", "code": "not_json", "resource": "key", "id": "ann"}
+    lists = ("events", "reasons", "dead_letters", "messages")
+    page = {**{each: [one] for each in lists}, "next_page_token": None}
+    for name_of_call in ("list_events", "count_dead_letters", "list_dead_letters", "list_messages"):
+        monkeypatch.setattr(RefeedApi, name_of_call, lambda *_, **__: page)
+    monkeypatch.setattr(JobCalls, "read_part", lambda *_, **__: page)
+    monkeypatch.setattr(ObjectKinds, "find", lambda *_: (None, "bf_1"))
+    assert refeed(*words, "--limit", "5", "-o", "name").out.splitlines() == [name]
+    assert json.loads(refeed(*words, "-o", "json").out) == json.loads(refeed(*words, "--json").out) == page
+    assert yaml.safe_load(refeed(*words, "-o", "yaml").out) == page
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import yaml
 
 from connectors.bigquery.writes.archive import BigQueryArchive
 from connectors.lake.archive import LakeArchive
@@ -85,7 +86,37 @@ def test_numbers_in_json_are_what_bigquery_answers(refeed, archive):
 def test_more_rows_than_asked_for_are_cut_and_said(refeed, archive):
     result = refeed("query", "SELECT message_id FROM backup.messages", "--max-rows", "2", "--json")
     assert len(result.out.splitlines()) == 2
-    assert "--max-rows" in result.err
+    assert "--limit shows more" in result.err
+    assert refeed("query", "SELECT message_id FROM backup.messages", "--limit", "2", "--json").out == result.out
+
+
+def test_columns_that_do_not_fit_are_named(refeed, archive):
+    names = [f"a_rather_long_column_{number}" for number in range(10)]
+    sql = f"SELECT {', '.join(f'message_id AS {name}' for name in names)} FROM backup.messages"
+    result = refeed("query", sql)
+    header = result.out.splitlines()[1]
+    shown = [name for name in names if name in header]
+    assert shown == names[: len(shown)]
+    assert 1 < len(shown) < len(names)
+    left = names[len(shown) :]
+    assert f"… {len(left)} more columns: {', '.join(left)}. -o wide or -o json" in result.err
+    wide = refeed("query", sql, "-o", "wide")
+    assert (wide.err, [name for name in names if name.upper() in wide.out]) == ("", names)
+    assert "more column" not in refeed("query", "SELECT message_id FROM backup.messages").err
+
+
+def test_a_long_value_is_cut_with_a_sign_and_whole_in_a_wide_table(refeed, archive):
+    sql = "SELECT REPEAT('x', 300) AS long, message_id FROM backup.messages LIMIT 1"
+    cut = refeed("query", sql).out
+    assert ("…" in cut, "message_id" in cut, "x" * 300 in cut) == (True, True, False)
+    assert "x" * 300 in refeed("query", sql, "-o", "wide").out
+
+
+def test_rows_are_printed_in_every_form(refeed, archive):
+    sql = "SELECT message_id FROM backup.messages ORDER BY message_id LIMIT 2"
+    assert refeed("query", sql, "-o", "json").out == refeed("query", sql, "--json").out
+    assert yaml.safe_load(refeed("query", sql, "-o", "yaml").out) == [{"message_id": "1"}, {"message_id": "2"}]
+    assert refeed("query", sql, "-o", "name").code == 2
 
 
 def test_no_rows_are_said(refeed, archive):
