@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 
+from backfill.plan.plan import IdleOf
 from backfill.plan.planner import Planner
 from backfill.plan.redrive import LetterCounter, SourcePlace
 from backfill.plan.settings import BackfillSettings
@@ -44,16 +45,17 @@ def assemble_backfills(
     keep_job_days: int = 30,
     staging_of: StagingOf = lambda _topic: None,
     waiting_of: WaitingOf = lambda _topic, _until: None,
+    idle_of: IdleOf = lambda _topic, _receives: (),
     places: Callable[[str], SourcePlace | None] = lambda _source: None,
 ) -> BackfillService:
     """Return the service; nothing runs before its ``start``, and it closes none of its parts.
 
     ``staging_of`` returns the staging table that a topic's pipeline writes, where it is known: then what landed is
-    counted. ``waiting_of`` returns what that pipeline has still to get. ``places`` returns where each of the
-    pipeline's sources reads and writes.
+    counted. ``waiting_of`` returns what that pipeline has still to get, and ``idle_of`` whether it does not run.
+    ``places`` returns where each of the pipeline's sources reads and writes.
     """
     folders = BACKFILL.open_folders(settings.home, settings.jobs_folder)
-    planner = Planner(settings, store, pubsub, queries)
+    planner = Planner(settings, store, pubsub, queries, idle_of)
     letters = LetterCounter(settings.dead_letter_table, planner.answer, planner.find_staging, places)
     verifier = Verifier(
         lambda job_id: BackfillFolder.of(folders.of(job_id)), staging_of, waiting_of, letters.find_reasons

@@ -207,6 +207,7 @@ class Deployment:
             keep_job_days=self.settings.keep_job_days,
             staging_of=staged,
             waiting_of=lambda topic, until: inventory.find_waiting(staged.sources(topic), until),
+            idle_of=lambda topic, receives: inventory.describe_idle(staged.sources(topic), receives),
             places=staged.place,
         )
         self.closers.add(ClosingStep.BACKFILLS, lambda: service.stop(interrupt=self._interrupts))

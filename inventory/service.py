@@ -28,7 +28,7 @@ from inventory.status import (
 )
 from inventory.streams import ENDED, InstanceTotal, StreamOut
 from inventory.volumes import VolumesOut, VolumeStep, read_volumes
-from inventory.waiting import find_waiting
+from inventory.waiting import describe_idle, find_waiting
 from jobs.inbox_items import InboxItem
 from jobs.store.figures import KEEP_HOURS, FigurePoint, stream_subject
 from model.errors import RefeedError, RequestInvalidError, StreamNotFoundError, TopicUnknownError
@@ -242,6 +242,10 @@ class Inventory:
         """Return what waits for the sources of a topic of the messages that were published until a moment."""
         stats = self._find_stats()
         return find_waiting(sources, without_replaced(self._catalog.list_streams(stats)), stats, until)
+
+    def describe_idle(self, sources: Sequence[Source], receives: Mapping[str, bool]) -> list[str]:
+        """Return what becomes of messages that are published now to sources whose stream does not run."""
+        return describe_idle(sources, without_replaced(self._catalog.list_streams(None)), receives)
 
     def measure_streams(self) -> list[StreamOut]:
         """Return the streams for figures that anybody may see; lags are unknown while Pub/Sub does not answer."""

@@ -59,14 +59,42 @@ def _sample(stream: StreamOut | None) -> BacklogSample | None:
     return None if stream.state == StreamState.RUNNING else BacklogSample(math.inf, None, 0.0)
 
 
+def describe_idle(
+    sources: Iterable[Source], streams: Sequence[StreamOut], receives: Mapping[str, bool]
+) -> list[str]:
+    """Return what becomes of messages that are published now to the sources of a topic whose stream does not run.
+
+    ``receives`` says whether each subscription of the topic receives them.
+    """
+    reading = {work_of(stream): stream for stream in streams}
+    found: list[str] = []
+    for source in sources:
+        stream, name = reading.get(f"{PIPELINE_PREFIX}{source.group}"), source.subscription
+        if (stream is not None and stream.state is StreamState.RUNNING) or not receives.get(name, True):
+            continue
+        waits = f"The messages wait in {name} until its stream runs."
+        if name not in receives:
+            waits = (
+                f"The subscription {name} does not exist yet, so the pipeline gets no message that is published "
+                "before its stream runs."
+            )
+        found.append(f"{waits} {_render_stream(source, stream)}")
+    return found
+
+
 def _render_advice(source: Source, stream: StreamOut | None, messages: int | None) -> str:
     """Return how many messages wait for which stream, and the command to run."""
     number = "Messages" if messages is None else counted(messages, "message")
     said = f"{number} in {source.subscription} {'is' if messages == 1 else 'are'} not delivered yet."
+    return f"{said} {_render_stream(source, stream)}"
+
+
+def _render_stream(source: Source, stream: StreamOut | None) -> str:
+    """Return the state of the stream that reads a source, and the command to run."""
     if stream is None:
         launch = f"refeed launch {PIPELINE_PREFIX}{source.group} --kind pipeline --group {source.group}"
-        return f"{said} No stream reads the group {source.group}. To launch one: {launch}"
-    said += f" The stream {stream.name} is {stream.state}."
+        return f"No stream reads the group {source.group}. To launch one: {launch}"
+    said = f"The stream {stream.name} is {stream.state}."
     if stream.state in ENDED and stream.state != StreamState.FAILED:
         return f"{said} To launch it again: refeed launch {stream.name}"
     return f"{said} To see its backlog: refeed describe stream/{stream.name}"

@@ -4,7 +4,7 @@ import base64
 import codecs
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -31,6 +31,9 @@ from sql.validate import ValidatedQuery
 from warehouse.figures import MAX_GROUPS, MAX_SHOWN_BYTES, QueryFigures
 
 NOBODY_RECEIVES: Final = "nobody_receives"
+# Returns what is said of each pipeline of a topic that does not run, given which of its subscriptions receive a
+# replay.
+IdleOf = Callable[[str, Mapping[str, bool]], Sequence[str]]
 
 
 class TimeWindow(BaseModel):
@@ -90,12 +93,13 @@ def make_plan(
     target: PlanTarget,
     *,
     overlapping: Sequence[str] = (),
+    idle_of: IdleOf = lambda _topic, _receives: (),
     bounds: SelectionBounds = UNBOUNDED,
     billing: Billing = Billing(),  # noqa: B008 - it is frozen
 ) -> dict[str, Any]:
     """Return the plan that ``figures`` of the request's query make, in the API's shape; None is unknown, never 0.
 
-    ``overlapping`` are named by a warning.
+    ``overlapping`` are named by a warning, and so are the pipelines of ``idle_of``.
     """
     warnings = [
         *text_warnings(valid.query),
@@ -104,6 +108,8 @@ def make_plan(
         *_size_warnings(figures, bounds),
         *warn_of_target(target, overlapping),
     ]
+    receives = {each["name"]: each["receives_replay"] for each in target.render_subscriptions()}
+    warnings += [{"code": "pipeline_not_running", "message": said} for said in idle_of(target.topic, receives)]
     price = price_replay(figures, target.subscriptions, billing)
     return {
         "window": {"from": render_time(valid.window.start), "to": render_time(valid.window.end)},

@@ -11,7 +11,7 @@ from typing import Any, Final
 from backfill.plan.checking import check_replay_query
 from backfill.plan.creation import check_backups, check_bytes, check_lives, check_plan, target_of
 from backfill.plan.originals import MAX_BYTES, compare_samples
-from backfill.plan.plan import make_plan
+from backfill.plan.plan import IdleOf, make_plan
 from backfill.plan.request import BackfillRequest
 from backfill.plan.settings import BackfillSettings
 from backfill.plan.validation import ValidRequest, validate_request
@@ -50,11 +50,19 @@ class QuotedPlan:
 class Planner:
     """Plans of one deployment; each is kept for ``plan_seconds`` of the settings."""
 
-    def __init__(self, settings: BackfillSettings, store: JobStore, pubsub: PubSub, queries: Queries) -> None:
+    def __init__(
+        self,
+        settings: BackfillSettings,
+        store: JobStore,
+        pubsub: PubSub,
+        queries: Queries,
+        idle_of: IdleOf = lambda _topic, _receives: (),
+    ) -> None:
         self._settings = settings
         self._store = store
         self._pubsub = pubsub
         self._queries = queries
+        self._idle_of = idle_of
         self._known: tuple[float, Policy] | None = None
 
     def warm(self) -> None:
@@ -154,6 +162,7 @@ class Planner:
             figures,
             target,
             overlapping=overlapping,
+            idle_of=self._idle_of,
             bounds=settings.bounds,
             billing=settings.billing,
         )

@@ -7,7 +7,7 @@ import pytest
 
 from connectors.pubsub.stats import SubscriptionStats
 from inventory.streams import read_streams
-from inventory.waiting import find_waiting
+from inventory.waiting import describe_idle, find_waiting
 from model.stream import StoredReport, StreamReport
 from pipeline.registry import Source
 
@@ -89,3 +89,39 @@ def test_what_waits_for_any_source_of_the_topic_counts(tmp_path):
     found = find_waiting([SOURCE, other], streams(tmp_path), stats, datetime.now(UTC))
     assert found.messages == 5
     assert "No stream reads the group eu" in found.advice
+
+
+UNKNOWN = (
+    "The subscription refeed-pipeline.orders does not exist yet, so the pipeline gets no message that "
+    "is published before its stream runs."
+)
+STARTING = "The stream pipeline-default is STARTING. To see its backlog: refeed describe stream/pipeline-default"
+DRAINED = "The stream pipeline-default is DRAINED. To launch it again: refeed launch pipeline-default"
+
+
+@pytest.mark.parametrize(
+    ("state", "receives", "said"),
+    [
+        ("running", {SOURCE.subscription: True}, []),
+        ("running", {}, []),
+        ("stopped", {SOURCE.subscription: False}, []),
+        (
+            "stopped",
+            {SOURCE.subscription: True, "shipping": True},
+            [f"The messages wait in refeed-pipeline.orders until its stream runs. {DRAINED}"],
+        ),
+        (
+            "starting",
+            {SOURCE.subscription: True},
+            [f"The messages wait in refeed-pipeline.orders until its stream runs. {STARTING}"],
+        ),
+        (
+            None,
+            {},
+            [f"{UNKNOWN} No stream reads the group default. To launch one: {LAUNCH}"],
+        ),
+    ],
+)
+def test_a_plan_says_that_the_pipeline_does_not_run(tmp_path, state, receives, said):
+    running = [] if state is None else streams(tmp_path, state)
+    assert describe_idle([SOURCE], running, receives) == said

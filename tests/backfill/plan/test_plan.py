@@ -76,6 +76,18 @@ def plan(queries):
     return make
 
 
+def test_a_plan_warns_of_a_pipeline_that_does_not_run(plan):
+    asked = []
+
+    def idle_of(topic, receives):
+        asked.append((topic, receives))
+        return ["The messages wait."]
+
+    found = plan(RAW, idle_of=idle_of)["warnings"]
+    assert asked == [("replay", {"consumer": True})]
+    assert {"code": "pipeline_not_running", "message": "The messages wait."} in found
+
+
 def target_with(name, text, **attributes):
     return PlanTarget("replay", "token", [SubscriptionInfo(name, "replay", text, 60)], attributes)
 
