@@ -75,6 +75,8 @@ def watch_live(api: "RefeedApi", backfill_id: str) -> dict[str, Any]:
                 found = _settle(api, found)
                 if found["verification"]["state"] == "pending":
                     display.note(f"It is not verified yet. To wait again: refeed watch {backfill_id}")
+            if (found.get("verification") or {}).get("state") == "unknown":
+                display.note("Not verified: exit code 0 means only that all messages were published.")
     except KeyboardInterrupt:
         if found and not (JobState(found["state"]).is_final or waits_for_person(found)):
             err.print(render_leaving(backfill_id))

@@ -175,8 +175,14 @@ def _topic_lines(name: str, known: Sequence[Mapping[str, Any]]) -> Iterator[str]
             f"lag {render_seconds(found['lag_seconds'])}, backlog {render_count(found['backlog_messages'])}, "
             f"newest {_render_age(found['freshness_seconds'], has_some=found['messages'] != 0)}"
         )
-    reached = [each["name"] for each in found["subscriptions"] if each["receives_replay"]]
+    reached = [_render_subscription(each) for each in found["subscriptions"] if each["receives_replay"]]
     yield f"a replay to this topic reaches {', '.join(reached) or 'no subscription'}"
+
+
+def _render_subscription(found: Mapping[str, Any]) -> str:
+    # Google's service has it in Cloud Monitoring alone, and an API of an earlier release does not send it.
+    backlog = found.get("backlog_messages")
+    return str(found["name"]) if backlog is None else f"{found['name']} (backlog {render_count(backlog)})"
 
 
 def _render_backup(found: Mapping[str, Any]) -> str:

@@ -20,11 +20,50 @@ if TYPE_CHECKING:
 # Those of an id, after its prefix. An id begins with its time, whose first character changes in the year 3084.
 _ID_CHARACTERS: Final = 26
 _FIRST_CHARACTER: Final = "0"
-# What people mean by a verb that a kind lacks.
-_INSTEAD: Final = {
-    ("describe", "topic"): " Use: refeed histogram {name}",
-    ("pause", "stream"): " Use: refeed drain {name}",
-    ("resume", "stream"): " Use: refeed launch {name}",
+# What people mean by a verb that a kind lacks; any other verb is answered with what describes the object.
+_AGAIN: Final = ("retry", "rerun")
+_INSTEAD: Final[Mapping[tuple[str, str], str]] = {
+    ("pause", "stream"): "Use: refeed drain {name}",
+    ("resume", "stream"): "Use: refeed launch {name}",
+    **dict.fromkeys(((verb, "stream") for verb in _AGAIN), "To start it again: refeed launch {name}"),
+    **dict.fromkeys(((verb, "schedule") for verb in _AGAIN), "To run it now: refeed run-now {name}"),
+    **dict.fromkeys(
+        ((verb, "update") for verb in _AGAIN),
+        "To try it again, make a new update with 'refeed update STREAM'. To see its stream and options: refeed "
+        "describe {name}",
+    ),
+    **dict.fromkeys(
+        ((verb, "restore") for verb in _AGAIN),
+        "To try it again, use 'refeed restore STREAM SNAPSHOT'. To see both: refeed describe {name}",
+    ),
+    **dict.fromkeys(
+        ((verb, "snapshot") for verb in _AGAIN),
+        "To make a new one, use 'refeed snapshot STREAM'. To see its stream: refeed describe {name}",
+    ),
+    **dict.fromkeys(
+        ((verb, "change") for verb in _AGAIN),
+        "To ask for the action again, run its command. To see the action: refeed describe {name}",
+    ),
+    **dict.fromkeys(((verb, "source") for verb in _AGAIN), "Use: refeed redrive --source {name} --dry-run"),
+    **dict.fromkeys(
+        ((verb, kind) for verb in _AGAIN for kind in ("manifest", "template")), "Use: refeed launch {name}"
+    ),
+    **dict.fromkeys(((verb, "topic") for verb in _AGAIN), "Use: refeed backfill {name} --from 1h --dry-run"),
+    ("cancel", "schedule"): "Use: refeed pause schedule/{name}",
+    ("cancel", "snapshot"): "Use: refeed delete {name}",
+    ("cancel", "topic"): "Use: refeed detach {name}",
+    ("pause", "topic"): "Use: refeed detach {name}",
+    ("resume", "topic"): "Use: refeed attach {name}",
+    **dict.fromkeys((("pause", kind) for kind in ("merge", "compaction", "update")), "Use: refeed cancel {name}"),
+    **dict.fromkeys((("resume", kind) for kind in ("merge", "compaction")), "Use: refeed retry {name}"),
+    ("reject", "backfill"): "Use: refeed cancel {name}",
+    ("revert", "merge"): (
+        "A replay of the right messages repairs its rows. To read them again: refeed merge create --help"
+    ),
+    ("missing", "topic"): "Use: refeed histogram {name}",
+    ("missing", "source"): "Use: refeed dead-letters",
+    ("dead-letters", "source"): "Use: refeed dead-letters",
+    ("dead-letters", "stream"): "Use: refeed dead-letters",
 }
 # The ids of updates that a manifest asked for, and of changes that an earlier release called approvals.
 _SAME_KIND: Final = {"ro": "up", "ap": "ch"}
@@ -213,8 +252,13 @@ def _with_verb(kind: ObjectKind | None, verb: str, fitting: Sequence[ObjectKind]
         raise InputError(f"{text!r} is not the id of an object.{with_kind}")
     if kind not in fitting:
         able = _enumerate((k.plural for k in fitting), "and")
-        instead = _INSTEAD.get((verb, kind.name), "").format(name=text.rpartition("/")[2])
-        raise InputError(f"'refeed {verb}' works on {able}. {text} is {_with_article(kind.name)}.{instead}")
+        usual = (
+            "To see its messages: refeed histogram {name}"
+            if kind.read is None
+            else f"To see it: refeed describe {text}"
+        )
+        instead = _INSTEAD.get((verb, kind.name), usual).format(name=text.rpartition("/")[2])
+        raise InputError(f"'refeed {verb}' works on {able}. {text} is {_with_article(kind.name)}. {instead}")
     return kind
 
 

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -139,6 +139,23 @@ def publish(
             out.print("It does not read messages that are published earlier. 'refeed backfill' replays these.")
         for topic in topics:
             out.print(f"next: refeed backfill {topic} --from 24h   replays earlier messages, if they are archived")
+        for line in _row_lines([each for each in snapshot.sources if each.topic in topics]):
+            out.print(line)
+        for source in snapshot.sources:
+            if source.name in known and known[source.name] != source:
+                again = f"refeed redrive --source {source.name} --dry-run"
+                out.print(f"next: {again}   shows the plan to send its dead letters again")
+
+
+def _row_lines(sources: "Sequence[Source]") -> Iterator[str]:
+    """Yield what becomes of a replayed message that is a row already, of sources with and without a merge."""
+    merged, others = ([each for each in sources if bool(each.key) is wanted] for wanted in (True, False))
+    if merged:
+        names = ", ".join(each.staging for each in merged)
+        yield f"A replayed message that has a row already gets a second row in {names}. A merge keeps the new one."
+    if others:
+        names = ", ".join(each.name for each in others)
+        yield f"A replayed message that has a row already gets a second row, which stays, as {names} has no key."
 
 
 def _note(settings: "Settings", snapshot: "RegistrySnapshot", known: "Mapping[str, Source | None]") -> None:

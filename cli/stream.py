@@ -27,6 +27,7 @@ from model.errors import InputError, RequestRefusedError
 from model.job import ACTIVE_STATES
 from model.stream_options import GROUP, KNOWN_IDS_SECONDS, MAPPING, MESSAGE_BYTES, KinesisStreamOptions
 from model.stream_record import DRAIN_TIMEOUT_SECONDS, ENDED_STATES, MAX_DRAIN_TIMEOUT_SECONDS, StreamState
+from model.stream_update import render_abandons
 from model.typed import parse_json
 from rollout.request import KIND, RELEASE, SNAPSHOT
 
@@ -176,9 +177,16 @@ def drain(
 ) -> None:
     """Drain a stream: the stream commits and acknowledges its current messages, and then ends."""
     with open_api() as api:
-        found = api.act_on_stream(stream_name(name), "drain", {"timeout_seconds": timeout})
+        found = _end(api, stream_name(name), "drain", {"timeout_seconds": timeout})
         end_if_held(found, waits=watch, as_json=as_json)
         _finish(api, found, _ENDED, watch=watch, as_json=as_json, extra_seconds=timeout)
+
+
+def _end(api: "RefeedApi", name: str, verb: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Drain or cancel a stream, after its running update is named, which fails by that."""
+    if (update := api.find_running_update(name)) is not None:
+        err.print(render_abandons(update))
+    return api.act_on_stream(name, verb, body)
 
 
 def check_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -368,7 +376,7 @@ STREAM: Final = ObjectKind(
     lines=describe_stream,
     whole_lines=describe_stream,
     verbs=("logs", "figures", "set", "revert"),
-    acts={"cancel": lambda api, name, _: api.act_on_stream(name, "cancel")},
+    acts={"cancel": lambda api, name, _: _end(api, name, "cancel")},
     follow=lambda api, found: follow_states(found, lambda: api.read_stream(found["name"]), _ENDED),
     succeeded=lambda found: found["state"] in _ENDED,
 )

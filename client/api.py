@@ -7,6 +7,7 @@ import httpx
 
 from client.connection import ApiConnection, path_of
 from client.jobs import JobCalls, KindCalls
+from model.stream_update import ENDED_UPDATES, UpdateState
 
 _YAML: Final = {"Content-Type": "application/yaml"}
 
@@ -245,6 +246,11 @@ class RefeedApi(ApiConnection):
         """Return the updates, or the restores, of a stream, newest first."""
         found: list[dict[str, Any]] = self.jobs.list(page_size=1000, kind=kind, stream=stream)["jobs"]
         return found
+
+    def find_running_update(self, stream: str) -> dict[str, Any] | None:
+        """Return the update of a stream that has not ended, if there is one; a stream has one at a time."""
+        found = self.jobs.list(page_size=1, kind="update", stream=stream)["jobs"]
+        return next((each for each in found if UpdateState(each["state"]) not in ENDED_UPDATES), None)
 
     def launch_template(self, name: str, parameters: Mapping[str, Any], *, idempotency_key: str) -> dict[str, Any]:
         """Launch a template and return what it made; the key makes sending it twice harmless."""

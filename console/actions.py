@@ -28,6 +28,7 @@ from console.view import plain_time
 from console.visit import Visit, problem_of
 from model.errors import RequestRefusedError
 from model.principal import RUN, STREAMS_OPERATE
+from model.stream_update import render_abandons
 
 _DEFAULT_DRAIN_SECONDS: Final = "120"
 _REFUSED: Final = 409
@@ -173,9 +174,14 @@ def _rate_effects(_: Mapping[str, Any]) -> tuple[str, ...]:
     return ("The new limit applies within a second. Leave the field empty for no limit.",)
 
 
-def _stream_page(visit: Visit, title: str, effects: tuple[str, ...], **more: Any) -> ActionPage:
+def _stream_page(
+    visit: Visit, title: str, effects: tuple[str, ...], *, is_end: bool = False, **more: Any
+) -> ActionPage:
     stream = visit.api.read_stream(visit.path_params["name"])
     name, backlog = stream["name"], stream["backlog_messages"]
+    update = visit.api.find_running_update(name) if is_end else None
+    if update is not None:
+        effects = (render_abandons(update), *effects)
     waiting = "An unknown number of messages waits" if backlog is None else f"{backlog:,} messages wait"
     return ActionPage(
         title=f"{title}: {name}",
@@ -201,7 +207,7 @@ def _describe_drain(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         "No message is lost or written twice.",
         "Pub/Sub then keeps new messages for the subscription's retention period (seven days by default).",
     )
-    return _stream_page(visit, "Drain", effects, fields=(seconds,))
+    return _stream_page(visit, "Drain", effects, is_end=True, fields=(seconds,))
 
 
 def _drain(visit: Visit, fields: Mapping[str, str]) -> str:
@@ -217,7 +223,7 @@ def _describe_cancel(visit: Visit, _: Mapping[str, str]) -> ActionPage:
         "Pub/Sub delivers these messages again.",
         "Committed messages are not written again. Pub/Sub keeps new messages until a stream reads them.",
     )
-    return _stream_page(visit, "Cancel", effects, typed=visit.path_params["name"])
+    return _stream_page(visit, "Cancel", effects, is_end=True, typed=visit.path_params["name"])
 
 
 def _cancel(visit: Visit, fields: Mapping[str, str]) -> str:

@@ -33,6 +33,14 @@ _SETTLED: Final = timedelta(hours=2)
 VOLUME_DAYS: Final = 7
 
 
+class TopicSubscription(PlanSubscription):
+    """A subscription of a topic, whether replayed messages reach it, and what waits for it."""
+
+    backlog_messages: int | None = Field(
+        default=None, description="Number of pending messages in the subscription. Null means unknown."
+    )
+
+
 class TopicOut(BaseModel):
     """A topic: whether it is backed up, the backup's lag, and the volume of the last seven days.
 
@@ -61,12 +69,14 @@ class TopicOut(BaseModel):
                             "filter": 'NOT attributes.refeed_replay = "<token>"',
                             "receives_replay": False,
                             "excluded_by": "backup",
+                            "backlog_messages": 12,
                         },
                         {
                             "name": "pipeline-orders",
                             "filter": "",
                             "receives_replay": True,
                             "excluded_by": None,
+                            "backlog_messages": 0,
                         },
                     ],
                 }
@@ -93,7 +103,7 @@ class TopicOut(BaseModel):
     messages_per_second: float | None = Field(
         description="Mean number of messages archived per second since the beginning of the previous hour."
     )
-    subscriptions: list[PlanSubscription] = Field(
+    subscriptions: list[TopicSubscription] = Field(
         description="The topic's subscriptions in its own project, sorted by name."
     )
 
@@ -271,7 +281,11 @@ class Catalog:
             messages=seen.messages,
             stored_bytes=seen.stored_bytes,
             messages_per_second=rate if rate or subscription is not None else None,
-            subscriptions=[PlanSubscription(**each) for each in shown.values()],
+            subscriptions=[
+                TopicSubscription(**each, backlog_messages=None if own is None else own.messages)
+                for each in shown.values()
+                for own in [(stats or {}).get(each["name"])]
+            ],
         )
 
 

@@ -295,3 +295,11 @@ class StreamUpdate:
         if self.request.is_restart:
             return True
         return None if self.checked is None else bool(self.checked["has_way_back"])
+
+
+def render_abandons(update: Mapping[str, Any]) -> str:
+    """Return what becomes of a running update, as the API shows it, when somebody drains or cancels its stream."""
+    return (
+        f"The update {update['id']} is {update['state']}. It fails ({ABANDONED}) when the stream ends, and Refeed "
+        "does not roll it back."
+    )

@@ -46,8 +46,12 @@ class LetterReasonOut(BaseModel):
     path: str | None = Field(None, description="The path of the faulty field in the message, if there is one.")
     messages: int = Field(description="Number of messages. Each message counts once, with its latest reason.")
     repaired: int | None = Field(None, description="How many of them later became rows. Null means unknown.")
-    first_ingest_time: datetime | None = Field(None, description="When the first message became a dead letter.")
-    last_ingest_time: datetime | None = Field(None, description="When the last message became a dead letter.")
+    first_ingest_time: datetime | None = Field(
+        None, description="When the first message first became a dead letter."
+    )
+    last_ingest_time: datetime | None = Field(
+        None, description="When the last message last became a dead letter, such as after a redrive."
+    )
     example_row: int | None = Field(default=None, description="For a backfill, the row of the example message.")
     example_message_id: str | None = Field(description="The id of one message, as an example.")
     example_message_ids: list[str] | None = Field(None, description="Up to 5 ids of messages, the latest first.")
@@ -238,12 +242,14 @@ def _render_count(table: str, staged: Mapping[str, Sequence[str] | None]) -> tup
     latest = "ORDER BY l.ingest_time DESC, l.message_id"
     text = (
         f"SELECT l.source, l.topic, l.error_code AS code, l.path, COUNT(*) AS messages, {repaired} AS repaired,\n"  # noqa: S608
-        "  MIN(l.ingest_time) AS first_ingest_time, MAX(l.ingest_time) AS last_ingest_time,\n"
+        "  MIN(l.first_time) AS first_ingest_time, MAX(l.ingest_time) AS last_ingest_time,\n"
         f"  ARRAY_AGG(l.message_id {latest} LIMIT {_MOST_EXAMPLES}) AS example_message_ids,\n"
         f"  ARRAY_AGG(IFNULL(l.error_message, '') {latest} LIMIT 1) AS example_reasons\n"
         "FROM (\n"
         "  SELECT d.source, d.topic, d.message_id, d.error_code, d.error_message, d.ingest_time,\n"
-        f"    {_PATH} AS path\n"
+        f"    {_PATH} AS path,\n"
+        # A message that was sent again has failed since its first dead letter.
+        "    MIN(d.ingest_time) OVER (PARTITION BY d.source, d.topic, d.message_id) AS first_time\n"
         f"  FROM `{table}` AS d WHERE {_since('d')}\n"
         "  QUALIFY ROW_NUMBER() OVER (\n"
         "    PARTITION BY d.source, d.topic, d.message_id ORDER BY d.ingest_time DESC) = 1\n"

@@ -242,8 +242,8 @@ class Verifier:
 def _render_unknown(topic: str) -> str:
     return (
         f"Refeed knows no staging table for the topic {topic}, because no source reads the topic. To check this "
-        "replay, look at the backlogs of the topic's subscriptions. To have later replays verified, add a source "
-        "for the topic."
+        f"replay, look at the backlogs of the topic's subscriptions: refeed histogram {topic}. To have later "
+        "replays verified, add a source for the topic: refeed source publish --help"
     )
 
 

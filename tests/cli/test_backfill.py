@@ -373,6 +373,14 @@ def test_a_watch_does_not_end_well_if_messages_are_missing(refeed, monkeypatch, 
     assert refeed("watch", "bf_1").code == code
 
 
+@pytest.mark.parametrize("state", ["unknown", "complete"])
+def test_a_watch_does_not_let_what_nobody_can_verify_look_verified(refeed, monkeypatch, state):
+    answer_watch(monkeypatch, backfill("SUCCEEDED", 7, verification={"state": state, "advice": None}))
+    result = refeed("watch", "bf_1")
+    is_said = "Not verified: exit code 0 means only that all messages were published." in result.err
+    assert (result.code, is_said) == (0, state == "unknown")
+
+
 def test_a_retry_says_what_it_sends_and_may_be_watched(refeed, acted, monkeypatch):
     answer_watch(monkeypatch, backfill("SUCCEEDED", 2))
     assert refeed("retry", "bf_1", "--only", "failed", "--watch").code == 0

@@ -29,7 +29,7 @@ def topic(name: str, **fields: Any) -> dict[str, Any]:
         "freshness_seconds": 95.0,
         "messages": 1_840_000,
         "subscriptions": [
-            {"name": "pipeline-orders", "filter": "", "receives_replay": True},
+            {"name": "pipeline-orders", "filter": "", "receives_replay": True, "backlog_messages": 7},
             {"name": f"refeed-backup.{name}", "filter": "NOT ...", "receives_replay": False},
         ],
         **fields,
@@ -145,7 +145,7 @@ def test_a_topic_shows_its_hours_with_gaps_and_how_to_look_closer(refeed, monkey
     assert result.out.splitlines() == [
         "orders: backed up through refeed-backup.orders",
         "lag 0.8 s, backlog 12, newest 1 min 35 s ago",
-        "a replay to this topic reaches pipeline-orders",
+        "a replay to this topic reaches pipeline-orders (backlog 7)",
         "2026-01-02 00:00 to 2026-01-02 09:00 UTC by hour: 121 archived messages",
         "",
         "2026-01-02 00:00   0  nothing for 2 hours",

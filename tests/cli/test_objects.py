@@ -17,7 +17,7 @@ from cli.objects import ObjectKinds
 from cli.schedule import SCHEDULE
 from client.api import RefeedApi
 from client.jobs import JobCalls
-from model.errors import RequestRefusedError
+from model.errors import InputError, RequestRefusedError
 
 NEWEST_BACKFILL = "bf_01M7Z1H20HKNZ6PGKRYCX6J212"
 FIRST, SECOND = "mg_01M7Z1H20HKNZ6PGKRYCX6J210", "mg_01M7Z1H20HKNZ6PGKRYCX6J211"
@@ -98,7 +98,8 @@ def test_the_beginning_of_an_id_is_enough_where_no_other_id_begins_so(refeed, ca
     [
         (("pause", FIRST), "'refeed pause' works on schedules and backfills."),
         (("watch", "topic/orders"), "topic/orders is a topic."),
-        (("describe", "topic/orders"), "topic/orders is a topic. Use: refeed histogram orders"),
+        (("describe", "topic/orders"), "topic/orders is a topic. To see its messages: refeed histogram orders"),
+        (("retry", "up_01M7Z1H20HKNZ6PGKRYCX6J212"), "make a new update with 'refeed update STREAM'."),
         (("pause", "stream/backup"), "stream/backup is a stream. Use: refeed drain backup"),
         (("cancel", "bf_"), "The id 'bf_' has only its prefix."),
         (("pause", "up_01M7Z1H20HKNZ6PGKRYCX6J212"), "is an update."),
@@ -128,6 +129,27 @@ def test_what_can_not_be_meant_says_what_can(refeed, calls, monkeypatch, words, 
     wrong = refeed(*words)
     assert (wrong.code, said in " ".join(wrong.err.split())) == (2, True), wrong.err
     assert not any(what in {"cancel", "pause", "retry"} for what, _ in calls)
+
+
+VERBS = sorted({"describe", "watch", *(verb for kind in KINDS.kinds for verb in (*kind.acts, *kind.verbs))})
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_whatever_lacks_a_verb_is_answered_with_a_command_that_takes_it(calls, verb):
+    commands = {command.name for command in typer.main.get_command(app).commands.values()}
+    with RefeedApi("http://127.0.0.1:1") as api:
+        for kind in KINDS.kinds:
+            if kind.has(verb) or kind.name == "job":
+                continue
+            name = "orders" if kind.prefix is None else f"{kind.prefix}_01M7Z1H20HKNZ6PGKRYCX6J212"
+            with pytest.raises(InputError) as refused:
+                KINDS.find(api, f"{kind.name}/{name}", verb)
+            answer = refused.value.message.partition(
+                f" is a{'n' if kind.name[0] in 'aeiou' else ''} {kind.name}. "
+            )[2]
+            named = re.findall(r"refeed ([a-z-]+)", answer)
+            assert named, (verb, kind.name)
+            assert set(named) <= commands, answer
 
 
 @pytest.mark.parametrize("what", ["jobs", "snapshots", "updates"])

@@ -246,7 +246,17 @@ def test_a_new_source_is_published_with_how_earlier_messages_come_in(refeed, fil
     assert [line for line in second.splitlines() if "next:" in line] == [
         "next: refeed backfill seen --from 24h   replays earlier messages, if they are archived"
     ]
+    assert "gets a second row, which stays, as visits has no key." in second
+    assert "gets a second row in staging.orders. A merge keeps the new one." in first
     assert "next:" not in refeed("source", "publish", *files(sources=more)).out
+
+
+def test_a_changed_source_is_published_with_how_its_dead_letters_are_sent_again(refeed, files):
+    assert "redrive" not in refeed("source", "publish", *files("int64 id = 1;")).out
+    said = refeed("source", "publish", *files("int64 id = 1; string name = 2;")).out
+    assert [line for line in said.splitlines() if "next:" in line] == [
+        "next: refeed redrive --source orders --dry-run   shows the plan to send its dead letters again"
+    ]
 
 
 def test_a_difference_is_shown_and_a_refused_one_fails(refeed, files, settings):

@@ -10,6 +10,8 @@ import pytest
 from cli.remedies import command_of
 from cli.stream import STREAM, describe_stream
 from cli.update import UPDATE, describe_updates, figure_details
+from client.api import RefeedApi
+from client.jobs import JobCalls
 
 
 @pytest.mark.parametrize(
@@ -202,3 +204,30 @@ def test_a_stream_is_watched_until_it_has_ended(monkeypatch):
     states = iter(["RUNNING"] * 5 + ["DRAINING", "DRAINED"])
     api = SimpleNamespace(read_stream=lambda name: {"name": name, "state": next(states)})
     assert STREAM.follow(api, {"name": "backup", "state": "RUNNING"})["state"] == "DRAINED"
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("WATCHING", ["drain", "backup"]),
+        ("WATCHING", ["cancel", "stream/backup"]),
+        ("STABLE", ["drain", "backup"]),
+    ],
+)
+def test_who_ends_a_stream_is_told_of_the_update_that_fails_by_it(refeed, monkeypatch, state, words):
+    update = {"id": "up_1", "kind": "update", "state": state}
+    asked = []
+
+    def act(self, name, verb, body=None, *, etag=None):
+        asked.append(verb)
+        return {"name": name, "state": "DRAINING", "kind": "backup"}
+
+    monkeypatch.setattr(
+        JobCalls, "list", lambda *_, **wanted: {"jobs": [update] if wanted["stream"] == "backup" else []}
+    )
+    monkeypatch.setattr(RefeedApi, "act_on_stream", act)
+    said = refeed(*words, "--json").err
+    assert asked == words[:1]
+    assert ("The update up_1 is WATCHING. It fails (update_abandoned) when the stream ends" in said) == (
+        state == "WATCHING"
+    )

@@ -119,3 +119,7 @@ def test_a_stream_has_its_updates_and_rollbacks_in_one_list(yard, browser):
     jobs = part(browser.get("/console/streams/backup"), "Jobs")
     assert f'<a href="/console/jobs/{update.id}">Update of backup to 1.2</a>' in jobs
     assert ('<td data-label="By">key:bob</td>' in jobs, jobs.count("<tr>")) == (True, 2)
+    # Whoever ends the stream fails the update.
+    said = f"The update {update.id} is CHECKING. It fails (update_abandoned) when the stream ends"
+    pages = [browser.get(f"/console/streams/backup/{action}").text for action in ("drain", "cancel", "snapshot")]
+    assert [said in page for page in pages] == [True, True, False]

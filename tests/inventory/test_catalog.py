@@ -73,8 +73,15 @@ def test_topics_say_who_subscribes_and_whom_a_replay_reaches(catalog):
     mine = SubscriptionInfo("mine", "orders", 'attributes.region = "eu"', ack_deadline_seconds=60)
     gone = SubscriptionInfo("gone", "orders", 'attributes.a = "b"', ack_deadline_seconds=60, detached=True)
     deaf = SubscriptionInfo("deaf", "orders", "NOT attributes:refeed_replay", ack_deadline_seconds=60)
-    orders, quiet = catalog.list_topics(["quiet", "orders"], [deaf, gone, mine, backup_of("orders")], None)
-    assert [each.model_dump() for each in orders.subscriptions] == [
+    stats = {"mine": SubscriptionStats(7, 1.5)}
+    orders, quiet = catalog.list_topics(["quiet", "orders"], [deaf, gone, mine, backup_of("orders")], stats)
+    assert {
+        each.name: each.backlog_messages for each in orders.subscriptions if each.name in {"mine", "deaf"}
+    } == {
+        "mine": 7,
+        "deaf": None,
+    }
+    assert [each.model_dump(exclude={"backlog_messages"}) for each in orders.subscriptions] == [
         {
             "name": "deaf",
             "filter": "NOT attributes:refeed_replay",

@@ -128,6 +128,16 @@ def test_dead_letters_are_counted_by_source_and_their_latest_reason(desk):
     assert first.last_ingest_time == datetime(2026, 1, 10, 2, tzinfo=UTC)
 
 
+def test_a_message_that_failed_again_has_been_a_dead_letter_since_the_first_time(desk):
+    for name in ("a", "b"):
+        fail(desk.lake, name, "wrong_type", 1)
+        fail(desk.lake, name, "not_json", 5)
+    (found,) = desk.counter.count(DAY)
+    assert (found.code, found.messages) == ("not_json", 2)
+    assert found.first_ingest_time == datetime(2026, 1, 10, 1, tzinfo=UTC)
+    assert found.last_ingest_time == datetime(2026, 1, 10, 5, tzinfo=UTC)
+
+
 def test_what_has_become_a_row_is_repaired_and_not_sent_again_until_that_is_reverted(desk):
     for name in ("a", "b", "c"):
         fail(desk.lake, name, "wrong_type", 1)

@@ -83,8 +83,8 @@ def test_without_a_staging_table_the_rest_is_unknown_when_all_is_published(folde
         "missing": None,
         "waiting": None,
         "advice": "Refeed knows no staging table for the topic replay, because no source reads the topic. To "
-        "check this replay, look at the backlogs of the topic's subscriptions. To have later replays verified, "
-        "add a source for the topic.",
+        "check this replay, look at the backlogs of the topic's subscriptions: refeed histogram replay. To have "
+        "later replays verified, add a source for the topic: refeed source publish --help",
         "dead_letters": None,
     }
 
