@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -95,8 +96,12 @@ def doctor(
 
 def examine() -> Iterator[Finding]:
     """Yield what each look finds; none of them leaves anything changed."""
+    from model.settings import describe_unknown
+
     yield _examine_python()
     yield _examine_java()
+    for name, sentence in describe_unknown(os.environ).items():
+        yield Finding("settings", "warning", sentence, f"unset {name}")
     try:
         settings = command_settings()
     except SettingsError as exc:
@@ -113,7 +118,9 @@ def examine() -> Iterator[Finding]:
     yield from _examine_streams(settings)
     yield from _examine_warehouse(settings)
     if settings.jobs_folder is not None:
-        yield _examine_jobs_folder(settings.jobs_folder)
+        yield _examine_folder("jobs", settings.jobs_folder)
+    if settings.manifests is not None:
+        yield _examine_folder("manifests", settings.manifests, must_exist=True)
     yield Finding("registry", "ok", settings.registry)
     yield _examine_api()
     if find_running(os.environ) is None:
@@ -256,7 +263,7 @@ def _examine_bucket(warehouse: "Warehouse") -> Iterator[Finding]:
             yield Finding("clock", "warning", wrong_clock, "sudo timedatectl set-ntp true")
 
 
-def _examine_jobs_folder(location: str) -> Finding:
+def _examine_folder(check: str, location: str, *, must_exist: bool = False) -> Finding:
     from jobs.files import open_files
 
     try:
@@ -264,8 +271,10 @@ def _examine_jobs_folder(location: str) -> Finding:
         files.list()
         files.check()
     except (RefeedError, OSError) as exc:
-        return Finding("jobs", "missing", str(exc))
-    return Finding("jobs", "ok", location)
+        return Finding(check, "missing", str(exc))
+    if must_exist and files.path is not None and not files.exists():
+        return Finding(check, "missing", f"{location} does not exist", f"mkdir -p {shlex.quote(location)}")
+    return Finding(check, "ok", location)
 
 
 def _examine_api() -> Finding:

@@ -74,7 +74,8 @@ app = typer.Typer(
     help="Back up every raw Pub/Sub message, and replay any of these messages.",
     epilog="Exit codes: 0 done; 1 failed (the message says why); 2 the command line or a setting is wrong, or "
     "'check' refused the query; 3 the API, Pub/Sub or the warehouse does not answer; 4 the query or the "
-    "request was refused; 130 interrupted.",
+    "request was refused; 130 interrupted. Settings are environment variables: docs/reference/settings.md lists "
+    "them, and 'refeed doctor' checks them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -84,6 +84,8 @@ def api(
     from app.service import create_app
 
     settings = service_settings()
+    for warning in unknown_settings():
+        logging.getLogger(__name__).warning(warning)
     with Deployment(settings, interrupt_at_exit=interrupt) as deployment:
         held = settings.approve_streams
         check_admission(host, has_callers=deployment.has_callers, is_open=is_open, held=held)
@@ -110,6 +112,13 @@ def report(name: Annotated[str, typer.Argument(help="Name of the stream.")]) -> 
             reports.follow([name])
             sys.stdin.buffer.read()
             reports.stop()
+
+
+def unknown_settings() -> list[str]:
+    """Return a warning for each variable of this process that only looks like a setting."""
+    from model.settings import describe_unknown
+
+    return [f"{sentence} The variable has no effect." for sentence in describe_unknown(os.environ).values()]
 
 
 def service_settings(*, log_level: str = "INFO") -> "Settings":

@@ -15,6 +15,7 @@ from cli.collector import read_settings_of
 from cli.invocation import command_settings, make_home
 from cli.processes import check_port_free, is_listening
 from cli.running import RunningUp, record_of
+from cli.services import unknown_settings
 from cli.terminal import err, out
 from model.errors import LeaseHeldError, ProcessEndedError, StoreUnavailableError
 from model.process import Process
@@ -179,6 +180,8 @@ def _run(stack: "Stack", children: "Children", streams: _Streams, record: Path) 
     Raises:
         ProcessEndedError: a child died for the fourth time in a minute.
     """
+    for warning in unknown_settings():
+        err.print(f"warning: {warning}")
     err.print(f"starting, home {stack.home}")
     stack.start(children, is_backing_up=streams.is_backing_up, say=err.print)
     _print_addresses(stack)

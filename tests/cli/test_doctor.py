@@ -120,6 +120,21 @@ def test_every_wrong_setting_is_a_finding(refeed, monkeypatch):
     assert [f["fix"] for f in wrong] == ["unset REFEED_LAUNCHER", "unset REFEED_MAX_RUNNING"]
 
 
+@pytest.mark.usefixtures("pubsub_server")
+def test_a_setting_that_is_unknown_or_leads_nowhere_is_a_finding(refeed, monkeypatch, tmp_path):
+    monkeypatch.setenv("REFEED_APPROVE_ROWS", "abc")
+    monkeypatch.setenv("REFEED_MANIFESTS", str(tmp_path / "my manifests"))
+    found = findings(refeed("doctor", "--json"))
+    assert (found["settings"]["state"], found["settings"]["fix"]) == ("warning", "unset REFEED_APPROVE_ROWS")
+    assert "Did you mean REFEED_APPROVAL_ROWS" in found["settings"]["found"]
+    assert (found["manifests"]["state"], found["manifests"]["fix"]) == (
+        "missing",
+        f"mkdir -p '{tmp_path}/my manifests'",
+    )
+    (tmp_path / "my manifests").mkdir()
+    assert findings(refeed("doctor", "--json"))["manifests"]["state"] == "ok"
+
+
 def test_a_taken_port_is_a_warning_with_another_one(refeed, pubsub_server, monkeypatch):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

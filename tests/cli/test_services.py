@@ -2,6 +2,7 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,18 @@ def test_a_taken_port_is_said_with_the_way_out(refeed, pubsub_server, command):
     assert result.code == 1
     assert "port_taken" in result.err
     assert "--port" in result.err
+
+
+def test_a_service_warns_of_a_setting_that_it_does_not_know(refeed, monkeypatch, caplog):
+    monkeypatch.setenv("REFEED_APPROVE_ROWS", "1000")
+    said = "Refeed has no setting REFEED_APPROVE_ROWS. Did you mean REFEED_APPROVAL_ROWS"
+    monkeypatch.setattr("cli.stack.Stack.start", lambda *_, **__: None)
+    monkeypatch.setattr("cli.up._print_addresses", lambda _: signal.raise_signal(signal.SIGINT))
+    assert said in refeed("up", "--port", str(free_port()), "--pubsub-port", str(free_port())).err
+    monkeypatch.setattr("cli.services.check_port_free", lambda *_: sys.exit(0))
+    monkeypatch.setattr("cli.services.configure_logging", lambda _: None)
+    refeed("api", "--open")
+    assert said in caplog.text
 
 
 def test_an_api_without_credentials_says_what_to_do_in_one_line(refeed, monkeypatch, tmp_path):

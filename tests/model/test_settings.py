@@ -1,4 +1,5 @@
 import os
+import re
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from datetime import time
@@ -8,7 +9,7 @@ import pytest
 
 from model.errors import SettingsError
 from model.principal import UPLOAD_SCOPES
-from model.settings import read_settings
+from model.settings import describe_unknown, read_settings
 
 
 def test_an_empty_environment_gives_defaults_under_the_users_home():
@@ -294,3 +295,17 @@ def test_who_uploads_manifests_has_the_scopes_that_a_setting_names() -> None:
 def test_the_scheme_of_a_bucket_may_be_in_capitals(name: str, written: str, read: str) -> None:
     found = read_settings({"REFEED_HOME": "/tmp/x", name: written})
     assert getattr(found, name.removeprefix("REFEED_").lower()) == read
+
+
+def test_every_variable_of_the_example_is_a_setting_and_others_are_named_with_those_that_may_be_meant():
+    example = re.findall(r"^# ([A-Z_]+)=", Path(".env.example").read_text(), re.MULTILINE)
+    assert describe_unknown(dict.fromkeys([*example, "HOME", "REFEED_FAILPOINTS"], "")) == {}
+    said = describe_unknown({"REFEED_APPROVE_ROWS": "abc", "REFEED_": "", "REFEED_MERGE_AT": "off"})
+    assert list(said) == ["REFEED_", "REFEED_APPROVE_ROWS"]
+    assert "Did you mean REFEED_APPROVAL_ROWS" in said["REFEED_APPROVE_ROWS"]
+
+
+def test_a_variable_that_a_reference_names_or_that_kubernetes_sets_for_a_service_is_not_unknown():
+    environment = {"REFEED_SECRET": "env:REFEED_SHOP_TOKEN", "REFEED_SHOP_TOKEN": "s3cret"}
+    links = ("REFEED_API_SERVICE_HOST", "REFEED_API_PORT", "REFEED_API_PORT_8080_TCP_ADDR")
+    assert describe_unknown(environment | dict.fromkeys(links, "")) == {}
