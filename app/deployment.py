@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from app.closing import Closers, ClosingStep
 from model.settings import Settings
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from warehouse.port import Warehouse
     from warehouse.queries import Queries
     from warehouse.rows import RowTables
+
+# Of the last hour, of all streams.
+_MOST_EVENTS: Final = 1000
 
 
 class Deployment:
@@ -251,7 +254,9 @@ class Deployment:
     def inventory(self) -> "Inventory":
         """What people look at: topics, messages, streams."""
         from inventory.service import Inventory
+        from jobs.store.events import STREAM
 
+        store = self.store
         return Inventory(
             self.pubsub,
             self.queries,
@@ -265,6 +270,7 @@ class Deployment:
             # Where events that nobody reads are wanted, they are no problem.
             collected=() if self.settings.collector_allow_unread else self.settings.collector_topics,
             figures=self.store.list_figures,
+            events=lambda since: store.list_last_events(since, limit=_MOST_EVENTS, of=(STREAM, None)),
         )
 
     @cached_property

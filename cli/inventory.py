@@ -17,6 +17,7 @@ from model.message import parse_resource_id
 from model.moment import render_moment
 from model.naming import counted
 
+START_TAKES: Final = "some ten seconds, on a busy machine up to two minutes"
 _BAR_CHARACTERS: Final = 40
 _DOWN: Final = frozenset({"DRAINED", "CANCELLED", "FAILED", "NOT_REPORTING"})
 _CLOSER: Final = {"day": "hour", "hour": "minute"}
@@ -94,9 +95,14 @@ def render_streams(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield "MESSAGES/S is over the last minute, or less after a start."
     if any(each["totals"].get("messages") is not None for each in found):
         yield "SINCE START counts from 0 with each new process of the stream."
+    if any(each["state"] == "STARTING" for each in found):
+        yield f"STARTING takes {START_TAKES}."
     for each in found:
         if each["error"]:
             yield f"{each['name']}: {render_fault(each['error'])}"
+        # An API of an earlier release does not count failures.
+        elif each.get("failures"):
+            yield f"{each['name']}: {each['failures']['message']}"
         elif each["state"] == "NOT_REPORTING":
             silent = render_seconds(each["seconds_since_report"])
             yield f"{each['name']}: no report for {silent}; run 'refeed doctor' on its machine"

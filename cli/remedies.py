@@ -13,6 +13,7 @@ MENDS: Final = {
     "stream_without_agent": "refeed up, or refeed agent",
     "messages_expire": "refeed get streams",
     "stream_failing": "refeed logs stream/{name}",
+    "stream_failed": "refeed events stream/{name}",
     "stream_ended": "refeed launch {name}",
     "stream_behind": "refeed get topics",
     "source_alert": "refeed source check",

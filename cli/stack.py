@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from cli.inventory import START_TAKES
 from cli.processes import is_listening
 from connectors.gcp_kms.decrypt import decrypt
 from model.errors import ProcessEndedError
@@ -18,7 +19,6 @@ _PUBSUB_SECONDS: Final = 30.0
 _BACKUP_SECONDS: Final = 120.0
 _API_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.2
-_USUAL: Final = "some ten seconds"
 
 
 class Stack:
@@ -80,7 +80,7 @@ class Stack:
             children.start(self.collector)
             self.wait_for_collector()
         children.start(self.api)
-        say(f"waiting for the backup stream to start Spark, {_USUAL} ...")
+        say(f"waiting for the backup stream to start Spark, {START_TAKES} ...")
         deadline = time.monotonic() + _BACKUP_SECONDS
         while not is_backing_up():
             if time.monotonic() > deadline:

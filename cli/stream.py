@@ -321,11 +321,17 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "given back", f"{found['not_committed']:,} messages, which are delivered again"
     if found["retained_until"] is not None:
         yield "pending", f"messages are kept until {render_minute(found['retained_until'])} UTC"
-    if found["error"] is not None:
-        yield "error", render_fault(found["error"])
+    yield from _faults(found)
     for job in found.get("jobs", ()):
         yield job["kind"], f"{job['id']}  {job['state']}"
     yield "next", _next_command(found)
+
+
+def _faults(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if found["error"] is not None:
+        yield "error", render_fault(found["error"])
+    if found.get("failures"):
+        yield "failures", found["failures"]["message"]
 
 
 def _next_command(found: Mapping[str, Any]) -> str:

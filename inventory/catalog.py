@@ -11,8 +11,10 @@ from backfill.plan.plan import TimeWindow
 from backfill.plan.reach import PlanSubscription, render_subscriptions
 from connectors.pubsub.client import SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats
+from inventory.failures import COUNTED_WITHIN
 from inventory.streams import InstanceTotal, StreamOut, read_instance_totals, read_streams
 from model.errors import RequestInvalidError
+from model.event import HistoryEvent
 from model.message import (
     REPLAY_ATTRIBUTE,
     backup_subscription_id,
@@ -132,7 +134,8 @@ class Catalog:
     """Reads what is there; ``secret`` is the deployment's, by which replays are known.
 
     ``reports`` are those that streams have sent to the store, ``groups`` the registry's, None where they are
-    unknown. ``records`` are the streams that were launched.
+    unknown. ``records`` are the streams that were launched, ``events`` their histories since a time, the newest
+    first.
     """
 
     def __init__(
@@ -144,6 +147,7 @@ class Catalog:
         reports: Callable[[], Sequence[StoredReport]] = tuple,
         groups: Callable[[], frozenset[str] | None] = lambda: None,
         records: Callable[[], Sequence[StreamRecord]] = tuple,
+        events: Callable[[datetime], Sequence[HistoryEvent]] = lambda _: (),
     ) -> None:
         self._counts = counts
         self._home = home
@@ -151,6 +155,7 @@ class Catalog:
         self._reports = reports
         self._groups = groups
         self._records = records
+        self._events = events
 
     def list_topics(
         self,
@@ -224,8 +229,7 @@ class Catalog:
         Raises:
             StoreUnavailableError: the store does not answer.
         """
-        records = self._records()
-        return read_streams(self._home, stats, self._reports(), self._groups(), records, retentions=retentions)
+        return self._read_streams(self._records(), stats, retentions)
 
     def show_stream(
         self,
@@ -238,8 +242,18 @@ class Catalog:
         Raises:
             StoreUnavailableError: the store does not answer.
         """
-        found = read_streams(self._home, stats, self._reports(), self._groups(), [record], retentions=retentions)
+        found = self._read_streams([record], stats, retentions)
         return next(stream for stream in found if stream.name == record.name)
+
+    def _read_streams(
+        self,
+        records: Sequence[StreamRecord],
+        stats: Mapping[str, SubscriptionStats] | None,
+        retentions: Mapping[str, int] | None,
+    ) -> list[StreamOut]:
+        events = self._events(datetime.now(UTC) - COUNTED_WITHIN)
+        places = (self._home, stats, self._reports(), self._groups(), records)
+        return read_streams(*places, retentions=retentions, events=events)
 
     def read_instance_totals(self) -> dict[str, list[InstanceTotal]]:
         """Return the totals of each instance that has reported to this home or to the store, by stream.

@@ -32,6 +32,7 @@ from inventory.waiting import describe_idle, find_waiting
 from jobs.inbox_items import InboxItem
 from jobs.store.figures import KEEP_HOURS, FigurePoint, stream_subject
 from model.errors import RefeedError, RequestInvalidError, StreamNotFoundError, TopicUnknownError
+from model.event import HistoryEvent
 from model.message import parse_resource_id
 from model.naming import did_you_mean
 from model.principal import MESSAGES, READ, STREAMS_READ, Principal
@@ -75,6 +76,7 @@ class Inventory:
         snapshot_seconds: float = 0.0,
         collected: Sequence[str] = (),
         figures: Callable[[Collection[str], datetime], Mapping[str, Sequence[FigurePoint]]] = lambda *_: {},
+        events: Callable[[datetime], Sequence[HistoryEvent]] = lambda _: (),
     ) -> None:
         self._pubsub = pubsub
         self._counts = queries.counts
@@ -86,7 +88,13 @@ class Inventory:
         self._gaps = GapItems(self._counts)
         self._browser = MessageBrowser(queries.messages)
         self._catalog = Catalog(
-            self._counts, home=home, secret=replay_secret, reports=reports, groups=groups, records=records
+            self._counts,
+            home=home,
+            secret=replay_secret,
+            reports=reports,
+            groups=groups,
+            records=records,
+            events=events,
         )
 
     def list_topics(self, *, principal: Principal) -> list[TopicOut]:

@@ -197,6 +197,9 @@ def _judge(stream: StreamOut) -> list[StatusProblem]:
     elif stream.error is not None:
         message = str(stream.error)
         found.append(StatusProblem("stream_failing", stream.name, message))
+    elif stream.failures is not None and not has_ended and stream.failures.is_recent(stream.state):
+        message = f"{stream.failures.message} It is {stream.state} now."
+        found.append(StatusProblem("stream_failed", stream.name, message))
     if stream.state is not StreamState.DRAINED:
         for alert in stream.alerts or ():
             message = f"{alert.about}: {alert.code}: {alert.message}"

@@ -1,7 +1,7 @@
 """What streams are and how they last were, from their own reports and from how they were launched."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,8 +10,10 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.pubsub.stats import SubscriptionStats
+from inventory.failures import StreamFailures, count_failures
 from inventory.managed import is_own_report, recorded_fields, shown_state
 from inventory.retention import SILENT_SECONDS, backlog_of, retained_until
+from model.event import HistoryEvent
 from model.fault import FaultRecord
 from model.moment import CLOCK_SKEW
 from model.stream import BACKUP_STREAM, KINESIS_PREFIX, PIPELINE_PREFIX, StoredReport
@@ -92,6 +94,7 @@ class StreamOut(BaseModel):
     )
     alerts: list[StreamAlert] | None = Field(description="The faults in a pipeline's sources.")
     error: FaultRecord | None
+    failures: StreamFailures | None = Field(description="The failures of the last hour. Null if there are none.")
     redelivered: float | None = Field(
         description="Number of messages that Pub/Sub delivered again, and that the stream did not write again."
     )
@@ -137,14 +140,18 @@ def read_streams(
     records: Sequence[StreamRecord] = (),
     *,
     retentions: Mapping[str, int] | None = None,
+    events: Iterable[HistoryEvent] = (),
 ) -> list[StreamOut]:
     """Return every stream of ``records``, or that reported to ``home`` or is in ``reports``, by name.
+
+    ``events`` are those of streams in the last hour, the newest first.
 
     Each is as its newest report has it: a stream's lease lets one instance of a name run at a time, so that an
     older report is of one that is gone. While an instance has not named its subscriptions, they are those of the
     one before, so that Pub/Sub's figures of a stream that starts are known.
     """
     launched = {record.name: record for record in records}
+    failures = count_failures(events)
     newest: dict[str, _Report] = {}
     naming: dict[str, _Report] = {}
     for report in (*_home_reports(home), *map(_stored_report, reports)):
@@ -161,9 +168,14 @@ def read_streams(
     names = sorted({*newest, *launched})
     found = (newest.get(name) or _Report(name, {}, None) for name in names)
     named = {name: report.status["subscriptions"] for name, report in naming.items()}
+    failed = {name: failures.get((name, record.generation)) for name, record in launched.items()}
     return [
         _stream(
-            replace(report, named=named.get(report.name)), stats, groups, launched.get(report.name), retentions
+            replace(report, named=named.get(report.name), failures=failed.get(report.name)),
+            stats,
+            groups,
+            launched.get(report.name),
+            retentions,
         )
         for report in found
     ]
@@ -202,12 +214,16 @@ def read_instance_totals(home: Path, reports: Sequence[StoredReport] = ()) -> di
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """A stream's status, its age in seconds where that is known, and the subscriptions that it ``named`` last."""
+    """A stream's status, its age in seconds where that is known, and the subscriptions that it ``named`` last.
+
+    ``failures`` are those of its launch in the last hour.
+    """
 
     name: str
     status: Mapping[str, Any]
     silence: float | None
     named: Any = None
+    failures: StreamFailures | None = None
 
 
 def _home_reports(home: Path) -> Iterator[_Report]:
@@ -275,6 +291,7 @@ def _stream(
         lag_measured_at=None if backlog is None else _moment(backlog.sampled_at),
         alerts=_alerts(status.get("alerts")),
         error=error,
+        failures=report.failures,
         redelivered=totals.get("redelivered"),
         not_committed=None if not_committed is None else int(not_committed),
         retained_until=_moment(retained_until(kind, pulled, stats, retentions)),

@@ -8,12 +8,14 @@ import pytest
 from connectors.pubsub.publish import Publisher
 from jobs.lease_owner import LeaseOwner
 from jobs.store.tables import EVENTS, MANAGED_STREAMS
+from model.fault import FaultRecord
 from model.message import Message
 from model.stream_record import StreamHome, StreamState
 from streams.status import StatusFile
 from tests.worlds.job_store import empty
 
 AGENT = str(LeaseOwner.current())
+LOOKS = {"status": ("status",), "list": ("get", "streams"), "object": ("describe", "stream/backup")}
 
 
 @pytest.fixture
@@ -67,6 +69,26 @@ def test_a_stream_that_runs_shows_its_instance_and_its_figures(api, client):
     assert (found["state"], found["instance_id"], found["redelivered"]) == ("RUNNING", "in_1", 1)
     assert found["home"] == {"host": "here", "path": str(status.parent)}
     assert found["agent"]["host"]
+
+
+def test_a_stream_whose_process_died_says_so_while_it_starts_again_and_runs(api, client, refeed):
+    launch(api)
+    status = run(api)
+    fault = FaultRecord("process_ended", "The process of backup ended with exit code -9.")
+    api.store.report_stream("backup", AGENT, StreamState.FAILED, error=fault)
+    api.store.report_stream("backup", AGENT, StreamState.STARTING, instance_id="in_1")
+    found = client.get("/streams/backup").json()
+    assert (found["error"], found["failures"]["count"]) == (None, 1)
+    assert found["failures"] == client.get("/streams").json()["streams"][0]["failures"]
+    (problem,) = client.get("/status").json()["problems"]
+    said = {name: refeed(*command)[1] for name, command in LOOKS.items()}
+    api.store.report_stream("backup", AGENT, StreamState.RUNNING)
+    (later,) = client.get("/status").json()["problems"]
+    status.unlink()
+    assert (problem["code"], problem["name"], later["code"]) == ("stream_failed", "backup", "stream_failed")
+    assert "ended with exit code -9" in problem["message"]
+    assert {name: "ended with exit code -9" in text for name, text in said.items()} == dict.fromkeys(said, True)
+    assert "    refeed events stream/backup" in said["status"].splitlines()
 
 
 @pytest.mark.parametrize(

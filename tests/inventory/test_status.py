@@ -11,6 +11,8 @@ from jobs.store.figures import FigurePoint
 from model.stream_record import StreamRecord, StreamState
 from model.stream_snapshot import SnapshotReason, SnapshotRecord, SnapshotState
 
+FAILED_NOW = {"count": 1, "last_at": datetime.now(UTC), "message": "Failed."}
+
 
 def stream(name: str = "backup", state: str = "RUNNING", **fields: Any) -> StreamOut:
     known: dict[str, Any] = dict.fromkeys(StreamOut.model_fields)
@@ -34,6 +36,14 @@ def stream(name: str = "backup", state: str = "RUNNING", **fields: Any) -> Strea
         (stream(state="NOT_REPORTING", seconds_since_report=None), 1, ["stream_not_reporting"]),
         (stream(state="WAITING", error={"code": "x", "message": "y"}), 1, ["stream_failing"]),
         (stream("pipeline-a", alerts=[{"about": "o", "code": "x", "message": "y"}]), 0, ["source_alert"]),
+        (stream(state="STARTING", failures=FAILED_NOW), 1, ["stream_failed"]),
+        (stream(state="RUNNING", failures=FAILED_NOW), 1, ["stream_failed"]),
+        (
+            stream("pipeline-a", "FAILED", failures=FAILED_NOW, error={"code": "x", "message": "y"}),
+            0,
+            ["stream_failing"],
+        ),
+        (stream("pipeline-a", "DRAINED", failures=FAILED_NOW), 0, []),
         (stream("pipeline-a", "DRAINED", alerts=[{"about": "o", "code": "x", "message": "y"}]), 0, []),
         (stream(lag_seconds=299.0), 1, []),
         (stream(lag_seconds=301.0), 1, ["stream_behind"]),
