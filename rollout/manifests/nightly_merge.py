@@ -1,12 +1,11 @@
 """The schedule that the setting REFEED_MERGE_AT makes, and others that merge the same beside it."""
 
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import time, timedelta
 from typing import Any, Final
 
+from jobs.store import JobStore
 from model.errors import ManifestInvalidError
-from model.manifest_record import ManifestRecord
 from rollout.manifests import schedule
 from rollout.manifests.manifest import Manifest, read_spec
 from rollout.manifests.schedule import MergeJob, ScheduleManifest, read_schedule
@@ -31,12 +30,11 @@ def nightly_merge(at: time) -> Manifest:
     return Manifest(document, read_spec(document))
 
 
-def find_doubles(
-    manifest: Manifest, list_schedules: Callable[[], Sequence[ManifestRecord]]
-) -> Iterator[dict[str, str]]:
-    """Yield a warning for each other schedule that merges a source which this one merges."""
+def find_doubles(manifest: Manifest, store: JobStore) -> tuple[dict[str, str], ...]:
+    """Return a warning for each other schedule that merges a source which this one merges."""
     job = manifest.spec.job if isinstance(manifest.spec, ScheduleManifest) else None
-    for record in list_schedules() if isinstance(job, MergeJob) else ():
+    found = []
+    for record in store.list_manifests(kind=schedule.KIND) if isinstance(job, MergeJob) else ():
         with suppress(ManifestInvalidError):
             other = read_schedule(record.document)
             if record.name != manifest.name and _merge_same(job, other.job):
@@ -45,7 +43,8 @@ def find_doubles(
                     f"The schedule {record.name} merges the same sources, at {other.cron} {other.time_zone}. "
                     f"If one merge is enough, {way}."
                 )
-                yield {"code": "merge_scheduled_twice", "message": message}
+                found.append({"code": "merge_scheduled_twice", "message": message})
+    return tuple(found)
 
 
 def _merge_same(job: Any, other: Any) -> bool:

@@ -303,7 +303,10 @@ class ManifestService:
             if at is None:
                 self._store.remove_manifest(NIGHTLY_MERGE, source=SETTINGS)
             else:
-                self._put(nightly_merge(at), Principal(SETTINGS, frozenset({RUN})), SETTINGS, None)
+                manifest = nightly_merge(at)
+                self._put(manifest, Principal(SETTINGS, frozenset({RUN})), SETTINGS, None)
+                for each in find_doubles(manifest, self._store):
+                    _LOG.warning("merge_scheduled_twice", schedule=NIGHTLY_MERGE, problem=each["message"])
         except ManifestNotFoundError:
             return
         except ManifestOwnedError as exc:
@@ -330,14 +333,15 @@ class ManifestService:
                 require_scope(manifest.spec.job.kind, request, principal)
         _check_versions(manifest.name, record, versions)
         plan = plan_change(manifest.name, manifest, record)
+        # A schedule that merges the same may be newer than this one.
+        doubles = find_doubles(manifest, self._store)
         if plan.action == "none":
             # What was applied stays good: nothing is asked about it again.
             note = None if record is None else self._note(record, principal)
-            return ManifestChange(replace(plan, note=note), manifest)
+            return ManifestChange(replace(plan, note=note, warnings=doubles), manifest)
         if isinstance(manifest.spec, TemplateManifest) and not validate_only:
             self._require_launch(manifest.spec, principal)
         findings = () if self._queries is None else self._queries.check(manifest)
-        doubles = find_doubles(manifest, lambda: self._store.list_manifests(kind=schedule.KIND))
         plan = replace(plan, warnings=(*findings, *doubles))
         return ManifestChange(plan, manifest, self._prepare(manifest))
 

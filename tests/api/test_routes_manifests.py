@@ -6,11 +6,14 @@ import time
 
 import pytest
 import yaml
+from structlog.testing import capture_logs
 
+from app.deployment import Deployment
 from cli.manifest import MANIFEST
 from jobs.store import JobStore
 from model.errors import UpdateInProgressError
 from model.principal import READ, RUN, SCHEDULES_APPLY
+from model.settings import read_settings
 from model.stream_options import StreamKind
 from tests.api.manifests import BACKFILL, MERGE, RANGE, SNAPSHOT, TEMPLATE, api, one, plan, put
 
@@ -69,6 +72,14 @@ def test_a_second_schedule_of_the_same_merge_is_warned_of(api, client, refeed, t
     assert "set REFEED_MERGE_AT= (empty)" in warning["message"]
     (tmp_path / "merges.yaml").write_text(MERGE)
     assert "warning: The schedule nightly-merge merges" in refeed("apply", "-f", str(tmp_path / "merges.yaml"))[1]
+    # The warning stays, whichever of the two was there first.
+    again = one(plan(client, MERGE))
+    assert (again["action"], again["warnings"]) == ("none", [warning])
+    assert "warning: The schedule nightly-merge merges" in refeed("apply", "-f", str(tmp_path / "merges.yaml"))[1]
+    with capture_logs() as logs, Deployment(read_settings(api.environment)) as deployment:
+        deployment.manifests.keep_nightly_merge(deployment.settings.merge_at)
+    (said,) = [each for each in logs if each["event"] == "merge_scheduled_twice"]
+    assert "The schedule merges merges the same sources" in said["problem"]
     orders = MERGE.replace("merges", "orders").replace("kind: merge", "kind: merge, request: {source: orders}")
     put(api, orders)
     # orders and members have no source in common.
