@@ -93,7 +93,7 @@ def _open_work(
             read_ids=lambda _, span: archive.read_ids(span),
             find_oldest=lambda: _find_oldest(settings, open_pubsub()),
         )
-        with LabelledTopics(settings):
+        with LabelledTopics(settings, home.status):
             yield StreamWork(committer, _read_backlog)
 
 

@@ -9,6 +9,7 @@ from jobs.loop import BackgroundLoop
 from model.errors import RefeedError
 from model.message import backup_subscription_id, replay_token
 from model.settings import Settings
+from streams.status import StatusFile
 
 _log = structlog.get_logger(__name__)
 
@@ -20,11 +21,12 @@ class LabelledTopics:
     """Attaches every topic that carries REFEED_BACKUP_LABEL, now and whenever a new one does.
 
     A topic that can't be attached is logged and tried again; nothing is ever detached. Without the setting it
-    does nothing.
+    does nothing. What was attached is in ``status``, from which the agent writes the topic's history.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, status: StatusFile) -> None:
         self._settings = settings
+        self._status = status
         self.loop = BackgroundLoop("labelled-topics", self._look, every_seconds=_LOOK_SECONDS)
 
     def __enter__(self) -> Self:
@@ -57,5 +59,6 @@ class LabelledTopics:
                 _log.warning("topic_not_attached", topic=topic, code=exc.code, error=exc.message)
                 continue
             _log.info("topic_attached", topic=topic)
+            self._status.note_attached(topic)
             new.append(topic)
         return new

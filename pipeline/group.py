@@ -390,6 +390,7 @@ class Group:
             token = replay_token(self._secret, topic)
             self._pubsub.attach_backup(topic, token=token, ack_deadline_seconds=self._ack_deadline_seconds)
             _log.info("topic_attached", topic=topic)
+            self._status.note_attached(topic)
 
     def _write_plan(self) -> None:
         with self._plan_lock:

@@ -4,13 +4,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
 from jobs.store import JobStore
+from jobs.store.events import TOPIC
 from model.errors import RefeedError, RequestInvalidError
+from model.message import backup_subscription_id
 from model.stream import StreamReport
 from streams.folder import read_statuses
 
@@ -32,8 +35,9 @@ class StreamReports:
 
     All of them are one transaction, from a thread, so that a store that is slow or away keeps nothing waiting: its
     outage is logged once, and its return. A status that was not written since its last report is not reported
-    again, and a report is as old as its status: a stream that hangs falls silent. ``open_store`` returns the store
-    each time, so that one that is away at the start is opened later.
+    again, and a report is as old as its status: a stream that hangs falls silent. Topics that a stream has
+    attached get a line in their histories. ``open_store`` returns the store each time, so that one that is away at
+    the start is opened later.
     """
 
     def __init__(self, open_store: Callable[[], JobStore], home: Path) -> None:
@@ -44,6 +48,7 @@ class StreamReports:
         self._due: set[str] = set()
         self._reported_at: dict[tuple[str, str], float] = {}
         self._refused: set[str] = set()
+        self._noted: set[tuple[str, float]] = set()
         self._is_failing = False
         self._ended = threading.Event()
         # A daemon: a call to the store that hangs must not keep the process from its end.
@@ -80,6 +85,7 @@ class StreamReports:
         held, due = self._names, set(self._due)
         written: dict[tuple[str, str], float] = {}
         changed: list[tuple[StreamReport, float]] = []
+        attached: dict[tuple[str, float], str] = {}
         for stream in sorted(due):
             for _, status in read_statuses(self._home, stream):
                 # A file that somebody else wrote is no status.
@@ -88,14 +94,24 @@ class StreamReports:
                     key = (stream, report.instance)
                     if self._reported_at.get(key) != at:
                         changed.append((report, max(0.0, time.time() - at)))
+                        attached |= dict.fromkeys(_attached_in(status), stream)
                     written[key] = at
         if changed:
             self._put(changed)
+            self._note_attached(attached)
             if self._is_failing:
                 _log.info("streams_reported_again")
             self._is_failing = False
         self._reported_at = written
         self._due.difference_update(due - held)
+
+    def _note_attached(self, attached: Mapping[tuple[str, float], str]) -> None:
+        for topic, at in attached.keys() - self._noted:
+            what = f"attached, through {backup_subscription_id(topic)}"
+            actor = f"stream:{attached[topic, at]}"
+            # Another agent may have noted it.
+            self._open_store().note_event(TOPIC, topic, what, actor=actor, at=datetime.fromtimestamp(at, UTC))
+        self._noted |= attached.keys()
 
     def _put(self, reports: Sequence[tuple[StreamReport, float]]) -> None:
         try:
@@ -110,6 +126,10 @@ class StreamReports:
             if name not in self._refused:
                 _log.warning("stream_not_reported", stream=name, code=exc.code, error=exc.message)
             self._refused.add(name)
+
+
+def _attached_in(status: Mapping[str, Any]) -> list[tuple[str, float]]:
+    return [(topic, float(at)) for topic, at in status.get("attached", {}).items()]
 
 
 def _report_of(name: str, status: Mapping[str, Any]) -> StreamReport:

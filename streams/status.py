@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 STATUS_FORMAT: Final = Format(1)
 # Rates are those of the last minute.
 RATE_SECONDS: Final = 60.0
+# Those of a restart may be all topics.
+_KEPT_ATTACHED: Final = 1000
 # What of a warehouse's description says where its tables are; the rest may change.
 _ADDRESS: Final = ("lake", "project", "archive_table", "dead_letter_table")
 
@@ -80,6 +82,12 @@ class StatusFile:
         with self._lock:
             if not self._is_closed:
                 self._fields |= fields
+
+    def note_attached(self, topic: str) -> None:
+        """Note when the stream attached a topic; the first time counts, and the newest topics are kept."""
+        with self._lock:
+            found = {topic: time.time(), **self._fields.get("attached", {})}
+            self._fields["attached"] = dict(sorted(found.items(), key=lambda each: each[1])[-_KEPT_ATTACHED:])
 
     def fields(self) -> dict[str, Any]:
         """Return a copy of all fields as they are now; ``at`` is missing before the first write."""

@@ -32,6 +32,9 @@ class Counted:
         self.is_away = False
         self.refusals = 0
 
+    def note_event(self, *about, **fields):
+        self._store.note_event(*about, **fields)
+
     def put_stream_reports(self, reports):
         if self.is_away:
             self.refusals += 1
@@ -94,6 +97,28 @@ def test_what_changed_is_reported_in_one_transaction_and_a_stream_that_hangs_fal
     house.pass_rounds()
     later = [instance for batch in house.counted.batches[1:] for instance in batch if "other" not in instance]
     assert sorted(later) == [f"in_{name}" for name in names[:3]]
+
+
+def test_a_topic_that_a_stream_has_attached_is_in_its_history_once(house):
+    status = house.status("backup", "in_1")
+    status.note_attached("orders")
+    status.write(state="running")
+    house.reports.follow(["backup", "other"])
+    house.wait_for(in_1="running")
+    for topic in ("orders", "members"):
+        status.note_attached(topic)
+        status.write(state="running")
+        house.pass_rounds()
+    # Another agent reports the same stream.
+    again = StreamReports(lambda: house.counted, house.home)
+    again.follow(["backup"])
+    wait_until(lambda: ("backup", "in_1") in again._reported_at, "it has reported")
+    again.stop()
+    events = [each for each in house.store.list_last_events(limit=9) if each.resource == "topic"]
+    assert sorted((each.id, each.actor, each.what) for each in events) == [
+        ("members", "stream:backup", "attached, through refeed-backup.members"),
+        ("orders", "stream:backup", "attached, through refeed-backup.orders"),
+    ]
 
 
 def test_the_end_of_a_stream_that_was_let_go_is_reported_and_then_nothing_of_it(house):
