@@ -63,12 +63,12 @@ def open_deployment(settings: "Settings | None" = None) -> "Deployment":
 
 
 def make_home(home: Path) -> None:
-    """Make the home where there is none, and write a file to it that is gone at once.
+    """Make the home where there is none, for its owner only, and write a file to it that is gone at once.
 
     Raises:
         OSError: it can't be written; :func:`unwritable_home` has the words for it.
     """
-    home.mkdir(parents=True, exist_ok=True)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with TemporaryFile(dir=home):
         pass
 

@@ -327,7 +327,7 @@ class Settings:
             return self.secret
         path = self.home / "secret"
         if not path.exists():
-            self.home.mkdir(parents=True, exist_ok=True)
+            self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
             # A name of its own for every thread too: a shared one could be linked half written.
             temporary = path.with_suffix(f".{secrets.token_hex(8)}")
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

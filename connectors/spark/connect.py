@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -28,6 +29,8 @@ _START_SECONDS: Final = 90.0
 _STOP_SECONDS: Final = 10.0
 _HEALTH_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.1
+# The server takes it from its environment, where ``ps`` does not show it.
+_TOKEN: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105  a variable's name
 
 _CONF: Final[Mapping[str, str]] = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -44,7 +47,8 @@ _CONF: Final[Mapping[str, str]] = {
 class ConnectServer:
     """One Spark Connect server of a home; kept in ``<folder>/connect.json`` so that it outlives who started it.
 
-    A service that restarts finds the server its running jobs depend on. The server listens on 127.0.0.1 only.
+    A service that restarts finds the server its running jobs depend on. The server listens on 127.0.0.1 only, and
+    answers only who has its token: whoever it answers can run any code as this user.
     ``environment`` is that of :func:`connectors.spark.session.spark_environment`.
     """
 
@@ -68,7 +72,7 @@ class ConnectServer:
         self.log = folder / "connect.log"
 
     def start(self) -> str:
-        """Return the server's address ("sc://127.0.0.1:port"), started and answering; starts it at most once.
+        """Return the server's address with its token, started and answering; starts it at most once.
 
         Several processes may call this at once: one starts it, the others wait. Takes 3 to 7 seconds when
         it has to be started.
@@ -82,10 +86,10 @@ class ConnectServer:
             if (url := self.url()) is not None:
                 return url
             self._end()
-            port = _free_port()
-            self._launch(port)
+            port, token = _free_port(), secrets.token_urlsafe()
+            self._launch(port, token)
             self._wait_until_ready(port)
-            self._warm_up(url := f"sc://127.0.0.1:{port}")
+            self._warm_up(url := _render_url(port, token))
             return url
 
     def url(self) -> str | None:
@@ -93,8 +97,8 @@ class ConnectServer:
         found = self._read_record()
         if found is None:
             return None
-        process, port = found
-        return f"sc://127.0.0.1:{port}" if process.is_alive and _answers(port, _HEALTH_SECONDS) else None
+        process, port, token = found
+        return _render_url(port, token) if process.is_alive and _answers(port, _HEALTH_SECONDS) else None
 
     def stop(self) -> None:
         """End the server, also one that another process started; its jobs fail. None running is no error.
@@ -106,7 +110,7 @@ class ConnectServer:
             with self._locked():
                 self._end()
 
-    def _launch(self, port: int) -> None:
+    def _launch(self, port: int, token: str) -> None:
         conf = {
             **_CONF,
             **network_conf(self._master),
@@ -127,7 +131,7 @@ class ConnectServer:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     cwd=self._folder,
-                    env={**without_other_spark(os.environ), **self._environment},
+                    env={**without_other_spark(os.environ), **self._environment, _TOKEN: token},
                     start_new_session=True,
                 )
         except OSError as exc:
@@ -135,7 +139,9 @@ class ConnectServer:
         process = Process.of(self._started.pid)
         if process is not None:
             temporary = self._record.with_suffix(".new")
-            temporary.write_text(json.dumps({**asdict(process), "port": port}))
+            temporary.unlink(missing_ok=True)
+            temporary.touch(mode=0o600)
+            temporary.write_text(json.dumps({**asdict(process), "port": port, "token": token}))
             temporary.replace(self._record)
 
     def _wait_until_ready(self, port: int) -> None:
@@ -171,7 +177,7 @@ class ConnectServer:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **self._environment, "SPARK_REMOTE": url},
+                env={**without_other_spark(os.environ), **self._environment, "SPARK_REMOTE": url},
             )
         try:
             self._wait(lambda: warming.poll() is not None, "run a first job")
@@ -185,7 +191,7 @@ class ConnectServer:
     def _end(self) -> None:
         found = self._read_record()
         if found is not None:
-            process, _ = found
+            process = found[0]
             process.signal_group(signal.SIGTERM)
             deadline = time.monotonic() + _STOP_SECONDS
             while process.is_alive and time.monotonic() < deadline:
@@ -199,10 +205,12 @@ class ConnectServer:
             self._started = None
         self._record.unlink(missing_ok=True)
 
-    def _read_record(self) -> tuple[Process, int] | None:
+    def _read_record(self) -> tuple[Process, int, str | None] | None:
         try:
             found = json.loads(self._record.read_text())
-            return Process(found["pid"], found["start_ticks"], found["boot_id"]), int(found["port"])
+            process = Process(found["pid"], found["start_ticks"], found["boot_id"])
+            # An earlier release's server has no token.
+            return process, int(found["port"]), found.get("token")
         except (OSError, ValueError, KeyError):
             return None
 
@@ -215,6 +223,11 @@ class ConnectServer:
         with (self._folder / "connect.lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+
+def _render_url(port: int, token: str | None) -> str:
+    # As a header of every call: with its own parameter for tokens, Spark's client wants TLS on 127.0.0.1.
+    return f"sc://127.0.0.1:{port}" + (f"/;authorization=Bearer%20{token}" if token else "")
 
 
 def _free_port() -> int:

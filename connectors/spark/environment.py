@@ -15,6 +15,9 @@ _LOOPBACK: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
 }
 
+# Another account of this machine must not talk to the JVM, which makes a secret where it needs no other process.
+_SECRET: Final[Mapping[str, str]] = {"spark.authenticate": "true"}
+
 _LOCAL_ENVIRONMENT: Final[Mapping[str, str]] = {
     "SPARK_LOCAL_IP": "127.0.0.1",
     # Spark's scripts take what is empty for what is not set.
@@ -26,6 +29,7 @@ OTHER_SPARK: Final = (
     "SPARK_REMOTE",
     "SPARK_API_MODE",
     "SPARK_CONNECT_MODE_ENABLED",
+    "SPARK_CONNECT_AUTHENTICATE_TOKEN",
     "PYSPARK_GATEWAY_PORT",
     "PYSPARK_GATEWAY_SECRET",
 )
@@ -55,8 +59,9 @@ def count_threads(master: str) -> int | None:
 
 
 def network_conf(master: str) -> Mapping[str, str]:
-    """Return where a driver of ``master`` listens: loopback, unless executors elsewhere must reach it."""
-    return _LOOPBACK if is_local(master) else {}
+    """Return where a driver of ``master`` listens, and to whom: loopback, unless executors elsewhere reach it."""
+    secret = {} if count_threads(master) is None else _SECRET
+    return {**_LOOPBACK, **secret} if is_local(master) else {}
 
 
 def spark_environment(scratch: Path, master: str = "local") -> dict[str, str]:

@@ -45,7 +45,7 @@ def _watch(remote: str, over: threading.Event) -> None:
     while not over.wait(_LOOK_SECONDS):
         refusals = refusals + 1 if _is_refused(found.hostname or "", found.port or 0) else 0
         if refusals == _REFUSALS:
-            _LOG.error("spark is gone", remote=remote)
+            _LOG.error("spark is gone", remote=found.netloc)
             os._exit(GONE_EXIT_CODE)
 
 

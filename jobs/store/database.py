@@ -186,7 +186,7 @@ def _parse_url(url: str | URL) -> URL:
 
 def _create_engine(url: URL) -> Engine:
     if url.drivername == "sqlite":
-        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+        Path(str(url.database)).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         engine = sa.create_engine(url, json_serializer=_render_json, connect_args={"timeout": _BUSY_SECONDS})
         sa.event.listen(engine, "connect", _on_sqlite_connect)
         sa.event.listen(engine, "begin", _on_sqlite_begin)

@@ -288,6 +288,13 @@ def test_a_home_that_can_not_be_written_is_an_error_with_its_name(refeed, monkey
     assert json.loads(refeed(*command.split(), "--json").err)["code"] in {"home_unwritable", "input_invalid"}
 
 
+@pytest.mark.parametrize("command", ["init", "key list"])
+def test_a_home_is_made_for_its_owner_only(refeed, monkeypatch, tmp_path, command):
+    monkeypatch.setenv("REFEED_HOME", str(tmp_path / "home"))
+    refeed(*command.split())
+    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
+
+
 @pytest.mark.parametrize("command", ["key list", "up"])
 def test_a_home_that_can_not_be_made_is_an_error_with_its_name(refeed, monkeypatch, command):
     monkeypatch.delenv("REFEED_HOME")

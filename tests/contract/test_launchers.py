@@ -7,8 +7,13 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
 
+import grpc
 import pytest
+from pyspark.sql.connect.proto.base_pb2 import ConfigRequest
+from pyspark.sql.connect.proto.base_pb2_grpc import SparkConnectServiceStub
 
 from connectors.dataproc.batches import Batches, BatchPlace
 from connectors.spark.connect import ConnectServer
@@ -216,6 +221,19 @@ def test_a_server_is_started_once_and_found_again(server, environment):
     url = server.start()
     other = ConnectServer(server.log.parent, environment)
     assert (other.start(), other.url()) == (url, url)
+
+
+def test_a_server_answers_nobody_without_its_token(server):
+    found = urlsplit(server.start())
+    request = ConfigRequest(session_id=str(uuid4()))
+    request.operation.get_all.SetInParent()
+    with grpc.insecure_channel(found.netloc) as channel:
+        config = SparkConnectServiceStub(channel).Config
+        for sent in ([], [("authorization", "Bearer guessed")]):
+            with pytest.raises(grpc.RpcError) as refused:
+                config(request, metadata=sent, timeout=60)
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert (server.log.parent / "connect.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_server_that_was_killed_is_started_again(environment, tmp_path):

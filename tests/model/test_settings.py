@@ -117,6 +117,7 @@ def test_the_secret_is_made_once_and_for_its_owner_only(tmp_path):
     first = settings.replay_secret()
     assert settings.replay_secret() == first
     assert stat.S_IMODE((tmp_path / "home" / "secret").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o700
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["secret"]
 
 
