@@ -69,7 +69,8 @@ def _head_lines(backfill: Mapping[str, Any]) -> Iterator[str]:
 
 def _next_lines(backfill: Mapping[str, Any]) -> Iterator[str]:
     if command := next_command(backfill):
-        yield f"  {'next':<10} {command}"
+        who = ", by a person other than its requester" if waits_for_approval(backfill) else ""
+        yield f"  {'next':<10} {command}{who}"
 
 
 def render_count(backfill: Mapping[str, Any]) -> str:

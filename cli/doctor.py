@@ -26,6 +26,7 @@ from model.errors import (
     CredentialsMissingError,
     JavaNotFoundError,
     RefeedError,
+    RequestRefusedError,
     SettingsError,
     TableNotFoundError,
 )
@@ -33,6 +34,7 @@ from model.naming import counted
 from model.stream_record import ENDED_STATES
 
 if TYPE_CHECKING:
+    from client.api import RefeedApi
     from model.settings import Settings
     from model.stream_record import StreamRecord
     from warehouse.port import Warehouse
@@ -286,8 +288,22 @@ def _examine_api() -> Finding:
         return Finding("API", "missing", exc.message, fix)
     with api:
         if api.is_ready():
-            return Finding("API", "ok", f"ready at {api.url}")
+            return _examine_key(api)
         return Finding("API", "warning", f"not ready at {api.url}", "refeed up")
+
+
+def _examine_key(api: "RefeedApi") -> Finding:
+    """Return whether the API that is ready takes this caller; one without the scope to ask is a caller."""
+    try:
+        api.read_session()
+    except RequestRefusedError as exc:
+        if exc.details.get("code") == "unauthenticated":
+            which = "another key than that in REFEED_API_KEY" if os.environ.get("REFEED_API_KEY") else "a key"
+            found = f"ready at {api.url}, but it wants {which}; 'refeed key create' makes one"
+            return Finding("API", "missing", found, "export REFEED_API_KEY=KEY")
+    except RefeedError as exc:
+        return Finding("API", "warning", exc.message)
+    return Finding("API", "ok", f"ready at {api.url}")
 
 
 def _examine_port(port: int, option: str) -> Finding:

@@ -10,7 +10,7 @@ from cli.invocation import HomeGroup, open_deployment
 from cli.options import JsonOption
 from cli.terminal import err, out, print_found, print_json, render_table
 from model.moment import render_moment
-from model.principal import SCOPES
+from model.principal import ADMIN, SCOPES
 
 if TYPE_CHECKING:
     from jobs.store import ApiKey
@@ -25,12 +25,9 @@ _DAYS = 365
 _TIMES = ("created_at", "expires_at", "revoked_at", "last_used_at")
 
 
-def _short(scope: str) -> str:
-    """Return a scope as the terminal takes it: those of backfills without their beginning."""
-    return scope.removeprefix("backfills.")
-
-
-_SCOPE_HELP = f"A scope: {', '.join(_short(scope) for scope in SCOPES)}. May be repeated."
+_SCOPE_HELP = (
+    f"A scope: {', '.join(SCOPES)}. The scopes of backfills can be written without 'backfills.'. May be repeated."
+)
 
 
 @app.command("create")
@@ -43,8 +40,8 @@ def create(
     topic: Annotated[
         list[str] | None,
         typer.Option(
-            help="A topic to which the key may publish, or a prefix with *, such as orders*. May be "
-            "repeated. Default: all topics."
+            help="A topic to which the key may publish and whose messages it may read, or a prefix with *, such "
+            "as orders*. May be repeated. Default: all topics."
         ),
     ] = None,
     days: Annotated[
@@ -52,11 +49,21 @@ def create(
     ] = _DAYS,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a key and print it. Refeed stores only a digest, so nobody can print the key again."""
+    """Create a key and print it. Refeed stores only a digest, so nobody can print the key again.
+
+    After the first key, the API refuses all calls without a key. Commands send the key in REFEED_API_KEY. Only a
+    key with the scope backfills.admin may do everything.
+    """
     scopes = [text if text in SCOPES else f"backfills.{text}" for text in scope]
     expires_at = None if days == 0 else datetime.now(UTC) + timedelta(days=days)
     with open_deployment() as deployment:
-        was_open = deployment.keyring.is_empty()
+        if deployment.keyring.is_empty():
+            err.print("This is the first key. After it is created, the API refuses calls without a key.")
+            if ADMIN not in scopes:
+                err.print(
+                    f"It does not have the scope {ADMIN}, so nobody can do what needs other scopes until you "
+                    "create another key."
+                )
         actor = terminal_actor()
         key, token = deployment.keyring.create(name, scopes, topics=topic, expires_at=expires_at, actor=actor)
         deployment.store.append_audit(actor, "createKey", key.id, "done", f"{key.name}: {', '.join(key.scopes)}")
@@ -66,8 +73,7 @@ def create(
     ends = "never expires" if expires_at is None else f"expires {expires_at:%Y-%m-%d}"
     err.print(f"{key.id}, {ends}. Store the key now. It can't be shown again:")
     out.print(token)
-    if was_open:
-        err.print("This is the first key. From now on the API refuses calls without a key.")
+    err.print("Commands send this key if REFEED_API_KEY is set to it.")
 
 
 @app.command("list")
@@ -81,7 +87,7 @@ def list_(as_json: JsonOption = False) -> None:
             key.name,
             f"rf_{key.prefix}",
             _state(key),
-            " ".join(_short(scope) for scope in key.scopes),
+            " ".join(key.scopes),
             " ".join(key.topics) if key.topics is not None else "every",
             _day(key.expires_at) or "never",
             _minute(key.last_used_at) or "never",
@@ -94,7 +100,13 @@ def list_(as_json: JsonOption = False) -> None:
 
 @app.command("revoke")
 def revoke(
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id (ky_...) or its prefix (rf_...).")],
+    key_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY",
+            help="The key's id (ky_...), its prefix (rf_...), or its name if only one active key has it.",
+        ),
+    ],
     as_json: JsonOption = False,
 ) -> None:
     """Revoke a key. The next call with the key is refused."""

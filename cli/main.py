@@ -52,6 +52,7 @@ from cli.demo import command as demo
 from cli.invocation import HomeGroup, HomeOption, unwritable_home
 from cli.options import (
     CANCEL_EXIT_CODES,
+    DIRECT,
     EXIT_CODES,
     REPLAY_EXIT_CODES,
     UPDATE_EXIT_CODES,
@@ -116,7 +117,7 @@ def _add(group: str, name: str, command: Callable[..., None], exit_codes: str | 
 _add(_RUN, "demo", demo.demo, None)
 _add(_RUN, "up", up.up, None)
 _add(_RUN, "doctor", doctor.doctor, None)
-_add(_RUN, "init", init.init, None)
+_add(_RUN, "init", init.init, DIRECT)
 _add(_RUN, "api", services.api, None)
 _add(_RUN, "agent", agent.agent, None)
 _add(_RUN, "collector", collector.collector, None)
@@ -134,7 +135,7 @@ _add(_REPLAY, "redrive", dead_letters.redrive, REPLAY_EXIT_CODES)
 _add(_REPLAY, "messages", messages.messages)
 _add(_REPLAY, "histogram", inventory.histogram)
 _add(_REPLAY, "volumes", volumes.volumes)
-_add(_REPLAY, "query", query.query, None)
+_add(_REPLAY, "query", query.query, DIRECT)
 _add(_REPLAY, "check", gate.check, None)
 _add(_LOOK, "status", status.status, status.EXIT_CODES)
 _add(_LOOK, "inbox", status.inbox)
@@ -159,18 +160,21 @@ _add(_STEER, "update", update.update, UPDATE_EXIT_CODES)
 _add(_STEER, "snapshot", snapshot.snapshot, WAIT_EXIT_CODES)
 _add(_STEER, "restore", snapshot.restore, WAIT_EXIT_CODES)
 _add(_STEER, "run-now", schedule.run_now)
-_add(_STEER, "compact", lake.compact, None)
+_add(_STEER, "compact", lake.compact, DIRECT)
 _add(_STEER, "diff", manifest.diff, manifest.DIFF_CODES)
 _add(_STEER, "apply", manifest.apply, manifest.EXIT_CODES)
 _add(_STEER, "delete", manifest.delete, manifest.EXIT_CODES)
 app.add_typer(merge.app, name="merge", rich_help_panel=_STEER)
-_add(_ADMIN, "attach", attach.attach, None)
-_add(_ADMIN, "detach", attach.detach, None)
-_add(_ADMIN, "publish", publish.publish, None)
+_add(_ADMIN, "attach", attach.attach, DIRECT)
+_add(_ADMIN, "detach", attach.detach, DIRECT)
+_add(_ADMIN, "publish", publish.publish, DIRECT)
 app.add_typer(registry.app, name="source", rich_help_panel=_ADMIN)
 app.add_typer(keys.app, name="key", rich_help_panel=_ADMIN)
 app.add_typer(lake.app, name="archive", rich_help_panel=_ADMIN)
 app.add_typer(release.app, name="release", rich_help_panel=_ADMIN)
+for _group in (registry, keys, lake, release):
+    for _command in _group.app.registered_commands:
+        _command.epilog = DIRECT
 
 
 def main() -> None:

@@ -23,6 +23,10 @@ UPDATE_EXIT_CODES: Final = (
     "Exit codes: 0 done; 1 with --dry-run, the update may not begin, or with --watch, the update is not STABLE or "
     f"needs an approval; {_USUAL}"
 )
+DIRECT: Final = (
+    "This command works on the home, the warehouse and Pub/Sub itself and does not call the API. The scopes and "
+    "topics of REFEED_API_KEY do not limit it."
+)
 DEFAULT_TAIL_LINES: Final = 1000
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

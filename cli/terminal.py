@@ -134,10 +134,21 @@ def print_error(error: RefeedError) -> None:
     What the API refused has the API's code, by which the runbook and ``/problems`` find it.
     """
     code = error.details.get("code") if isinstance(error, RequestRefusedError) else None
-    line = Text.assemble(("error ", "bold red"), (str(code or error.code), "red"), "  ", error.message)
+    said = _unauthenticated(error.message) if code == "unauthenticated" else error.message
+    line = Text.assemble(("error ", "bold red"), (str(code or error.code), "red"), "  ", said)
     err.print(line)
     for fault in _faults(error):
         err.print(Text.assemble("  - ", fault))
+
+
+def _unauthenticated(said: str) -> str:
+    """Return the API's refusal of a caller with what helps in a terminal instead of a header."""
+    way = (
+        "The API does not know the key in REFEED_API_KEY, or the key is revoked or has expired."
+        if os.environ.get("REFEED_API_KEY")
+        else "Commands send the key in REFEED_API_KEY, which is not set. 'refeed key create' makes a key."
+    )
+    return f"{said.partition(' Send a key')[0]} {way}"
 
 
 def print_problem(error: RefeedError) -> None:

@@ -77,19 +77,28 @@ class Keyring:
         return not self._store.list_keys()
 
     def revoke(self, key_id: str, *, actor: str | None = None) -> ApiKey:
-        """End a key, named by its id or prefix, from now on; ending it twice is ending it once.
+        """End a key, named by its id, its prefix or its name, from now on; ending it twice is ending it once.
 
         The key's history names ``actor``.
 
         Raises:
-            KeyNotFoundError: there is none.
+            KeyNotFoundError: there is none, or several that have not ended have this name.
         """
-        for key in self._store.list_keys():
-            if key_id in (key.id, key.prefix, KEY_MARK + key.prefix):
-                if key.revoked_at is None:
-                    self._store.revoke_key(key.id, datetime.now(UTC), actor=actor)
-                return next(after for after in self._store.list_keys() if after.id == key.id)
-        raise KeyNotFoundError(f"There is no key {key_id[:80]!r}.", id=key_id[:80])
+        keys = self._store.list_keys()
+        found = [key for key in keys if key_id in (key.id, key.prefix, KEY_MARK + key.prefix)]
+        if not found:
+            found = [key for key in keys if key.name == key_id and key.revoked_at is None]
+        if not found:
+            raise KeyNotFoundError(
+                f"There is no key {key_id[:80]!r}. 'refeed key list' shows the ids and names.", id=key_id[:80]
+            )
+        if len(found) > 1:
+            ids = ", ".join(key.id for key in found)
+            raise KeyNotFoundError(f"Several keys have the name {key_id!r}. Name one by its id: {ids}.", id=key_id)
+        (key,) = found
+        if key.revoked_at is None:
+            self._store.revoke_key(key.id, datetime.now(UTC), actor=actor)
+        return next(after for after in self._store.list_keys() if after.id == key.id)
 
     def authenticate(self, token: str) -> Principal:
         """Return whose key this is; ``name`` is ``key:`` and the key's name.

@@ -95,7 +95,7 @@ LANDED = {"state": "complete", "published": 2, "landed": 2, "merged": 0}
             [
                 "1,030 rows, more than 29, need an approval",
                 "approval   needed from a person other than key:ann",
-                "next       refeed approve bf_1",
+                "next       refeed approve bf_1, by a person other than its requester",
             ],
         ),
         (

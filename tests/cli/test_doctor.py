@@ -6,10 +6,12 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx
 import pytest
 
 from cli import doctor
 from cli.running import RunningUp
+from client.api import RefeedApi
 from connectors.object_store.bucket import _open_store
 from connectors.pubsub.client import PubSub
 from connectors.spark import java
@@ -133,6 +135,26 @@ def test_a_setting_that_is_unknown_or_leads_nowhere_is_a_finding(refeed, monkeyp
     )
     (tmp_path / "my manifests").mkdir()
     assert findings(refeed("doctor", "--json"))["manifests"]["state"] == "ok"
+
+
+@pytest.mark.usefixtures("pubsub_server")
+@pytest.mark.parametrize(
+    ("status", "key", "state"), [(401, "", "missing"), (401, "rf_a_b", "missing"), (403, "rf_a_b", "ok")]
+)
+def test_an_api_that_wants_a_key_is_told_from_one_that_takes_the_caller(refeed, monkeypatch, status, key, state):
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/readyz":
+            return httpx.Response(200, json={"status": "ok"})
+        code = "unauthenticated" if status == 401 else "forbidden"
+        return httpx.Response(status, json={"detail": "No.", "code": code})
+
+    client = httpx.Client(base_url="http://api", transport=httpx.MockTransport(answer))
+    monkeypatch.setattr(doctor, "open_api", lambda: RefeedApi("http://api", client=client))
+    monkeypatch.setenv("REFEED_API_KEY", key)
+    found = findings(refeed("doctor", "--json"))["API"]
+    assert found["state"] == state
+    assert ("REFEED_API_KEY" in found["fix"]) == (state == "missing")
+    assert ("another key" in found["found"]) == (state == "missing" and bool(key))
 
 
 def test_a_taken_port_is_a_warning_with_another_one(refeed, pubsub_server, monkeypatch):

@@ -2,6 +2,8 @@ import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from jobs.keys import Keyring
 from jobs.store import JobStore
 from model.principal import READ, RUN
@@ -56,6 +58,35 @@ def test_a_revoked_key_is_listed_as_such(refeed, home):
     assert [event.what for event in found] == ["revoked", "created"]
     assert {event.actor for event in found} == {store.list_audit(1)[0].actor}
     store.close()
+
+
+def test_a_key_is_revoked_by_its_name_if_no_other_active_key_has_it(refeed):
+    first, second = (json.loads(refeed("key", "create", "ci", "--scope", "read", "--json").out) for _ in range(2))
+    both = refeed("key", "revoke", "ci")
+    assert both.code == 1
+    assert [made["id"] in both.err for made in (first, second)] == [True, True]
+    assert refeed("key", "revoke", first["id"]).code == 0
+    assert json.loads(refeed("key", "revoke", "ci", "--json").out)["id"] == second["id"]
+    assert "refeed key list" in refeed("key", "revoke", "ci").err
+
+
+def test_the_first_key_says_before_it_is_made_what_it_changes(refeed):
+    first = refeed("key", "create", "ci", "--scope", "run")
+    said = " ".join(first.err.split())
+    assert said.startswith("This is the first key. After it is created, the API refuses calls without a key.")
+    assert "does not have the scope backfills.admin" in said
+    assert "REFEED_API_KEY" in said
+    assert "first key" not in refeed("key", "create", "ann", "--scope", "admin").err
+    assert "backfills.run" in refeed("key", "list").out
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["query", "attach", "detach", "publish", "source publish", "key create", "archive expire", "release add"],
+)
+def test_a_command_that_no_key_limits_says_so_in_its_help(refeed, command):
+    said = " ".join(refeed(*command.split(), "--help").out.split())
+    assert "of REFEED_API_KEY do not limit it" in said
 
 
 def test_what_is_wrong_with_a_key_is_said_and_nothing_is_made(refeed):

@@ -130,3 +130,15 @@ def test_no_text_of_others_steers_the_terminal(capsys):
         assert not set(steering) & set(said) - set("]52;c;ZXZpbA== J")
     assert json.loads(captured.out.splitlines()[2]) == {"reason": steering}
     assert captured.out.splitlines()[0] == "\\u001b]52;c;ZXZpbA== \\u009b2J \\u202e"
+
+
+@pytest.mark.parametrize(("key", "says"), [("", "which is not set"), ("rf_a_b", "revoked or has expired")])
+def test_a_caller_without_a_valid_key_is_told_of_the_variable_and_not_of_a_header(capsys, monkeypatch, key, says):
+    monkeypatch.setenv("REFEED_API_KEY", key)
+    said = "The call has no valid key or token. Send a key as 'Authorization: Bearer ...'. (HTTP 401)"
+    print_error(RequestRefusedError(said, code="unauthenticated"))
+    found = " ".join(capsys.readouterr().err.split())
+    assert "no valid key" in found
+    assert "REFEED_API_KEY" in found
+    assert says in found
+    assert "Bearer" not in found
