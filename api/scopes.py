@@ -102,7 +102,9 @@ _WHEN: Final[Mapping[str, str]] = {
         "The caller needs `schedules.apply` for a schedule or a template, or `rollouts.apply` for a rollout."
     ),
     "updateStream": "An update needs `streams.operate`. With `validate_only`, the caller needs `streams.read`.",
-    "runSchedule": "The caller also needs the scopes that the schedule's job needs.",
+    **dict.fromkeys(
+        ("runSchedule", "resumeSchedule"), "The caller also needs the scopes that the schedule's job needs."
+    ),
     "openSession": "The caller must send a key.",
 }
 

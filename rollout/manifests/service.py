@@ -260,7 +260,13 @@ class ManifestService:
         return self._pause(name, f"{principal.name} paused it.", principal, versions)
 
     def resume(self, name: str, *, principal: Principal, versions: Versions = None) -> Schedule:
-        """Let slots be due from now on; those of the pause are not made up for."""
+        """Let slots be due from now on; those of the pause are not made up for.
+
+        Raises:
+            ForbiddenError: ``principal`` may not do itself what the job does.
+        """
+        principal.require(SCHEDULES_APPLY)
+        _require_job(read_schedule(self._get_schedule(name).document), principal)
         return self._pause(name, None, principal, versions)
 
     def _pause(self, name: str, why: str | None, principal: Principal, versions: Versions) -> Schedule:
@@ -287,7 +293,7 @@ class ManifestService:
         def choose(record: ManifestRecord, now: datetime, living: Sequence[ScheduleRun]) -> Settlement:
             _check_versions(name, record, versions)
             spec = read_schedule(record.document)
-            require_scope(spec.job.kind, spec.job.model_dump(mode="json")["request"], principal)
+            _require_job(spec, principal)
             return settle_now(spec, now, living, principal)
 
         made = self._store.add_run(name, choose, actor=principal.name, idempotency_key=idempotency_key)
@@ -329,8 +335,7 @@ class ManifestService:
             for kind in {manifest.kind, *(() if record is None else (record.kind,))}:
                 principal.require(_SCOPES[kind])
             if isinstance(manifest.spec, ScheduleManifest):
-                request = manifest.spec.job.model_dump(mode="json")["request"]
-                require_scope(manifest.spec.job.kind, request, principal)
+                _require_job(manifest.spec, principal)
         _check_versions(manifest.name, record, versions)
         plan = plan_change(manifest.name, manifest, record)
         # A schedule that merges the same may be newer than this one.
@@ -479,6 +484,10 @@ class ManifestService:
         meant = did_you_mean(name, [record.name for record in self._store.list_manifests(kind=kind)])
         noun = "manifest" if kind is None else kind.lower()
         return ManifestNotFoundError(f"There is no {noun} {name[:80]}.{meant}", name=name[:80])
+
+
+def _require_job(spec: ScheduleManifest, principal: Principal) -> None:
+    require_scope(spec.job.kind, spec.job.model_dump(mode="json")["request"], principal)
 
 
 def _sight_of(record: ManifestRecord) -> tuple[str, ...]:

@@ -286,6 +286,12 @@ def test_who_applies_needs_the_scope_and_those_of_the_job_and_its_topic(start_ap
         assert put(api, RANGE, key).status_code == 403, why
     key = api.make_key(RUN, SCHEDULES_APPLY, name="orders", topics=("orders",))
     assert one(put(api, BACKFILL, key))["manifest"]["applied_by"] == "key:orders"
+    for why in ("not the job's", "not the topic"):
+        with api.client(refused[why]) as client:
+            assert client.post("/schedules/replays:pause").status_code == 200, why
+            assert client.post("/schedules/replays:resume").status_code == 403, why
+    with api.client(key) as client:
+        assert client.post("/schedules/replays:resume").json()["paused"] is None
     with api.client(refused["no scope"]) as client:
         assert client.get("/schedules").status_code == 200
         for call in ("/schedules/replays:pause", "/schedules/replays:resume", "/schedules/replays:run"):
