@@ -36,13 +36,46 @@ def test_what_did_not_land_whole_waits_and_what_landed_does_not(store, tmp_path)
     assert DOES[item.kind, item.resource].format(id=item.id).startswith("refeed missing bf_")
 
 
-def test_messages_that_are_dead_letters_again_are_counted_as_such_and_wait_no_more(store, tmp_path):
+def test_messages_that_are_dead_letters_again_wait_for_a_day(store, tmp_path, monkeypatch):
     job_id = ended(store, JobState.SUCCEEDED)
     verdict = {"state": "incomplete", "missing": 3, "dead_letters": 2}
     store.set_verification(job_id, verdict, actor="service", epoch=0, again_seconds=None)
-    assert [item.id for item in items(store, tmp_path)] == [job_id], "one of them is nowhere"
+    (item,) = items(store, tmp_path)
+    assert (
+        item.message == "3 messages are not in the staging table, and 2 of them are dead letters of the pipeline"
+    )
     verdict["dead_letters"] = 3
     store.set_verification(job_id, verdict, actor="service", epoch=0, again_seconds=None)
+    (item,) = items(store, tmp_path)
+    assert (item.kind, item.id) == ("incomplete", job_id)
+    assert item.message == (
+        "3 messages became dead letters of the pipeline again. This item goes after one day, or when the same "
+        "messages are sent again"
+    )
+    monkeypatch.setattr(inbox_items, "_LETTERS_WITHIN", timedelta(0))
+    assert items(store, tmp_path) == []
+
+
+def test_the_verdict_on_a_later_backfill_of_the_same_messages_replaces_an_incomplete_one(store, tmp_path):
+    """A redrive has the same parameters except its time; it sends all that are not repaired."""
+
+    def redrive(state, selected, missing, **parameters):
+        known = {"from": {"value": new_job_id("x")}, "source": "o", "codes": [], "paths": [], "message_ids": []}
+        # The first one knows no staging table yet.
+        request = {"topic": "orders", "query": new_job_id("q"), "parameters": {**known, **parameters}}
+        made = store.insert(new_job_id("bf"), "backfill", request, actor="ann", state=JobState.PAUSED)
+        store.move(made.id, JobState.SUCCEEDED, actor="ann")
+        verdict = {"state": state, "selected": selected, "missing": missing, "dead_letters": missing}
+        store.set_verification(made.id, verdict, actor="service", epoch=0, again_seconds=None)
+        return made.id
+
+    first = redrive("incomplete", 40, 40)
+    redrive("complete", 15, 0, codes=["not_json"])
+    redrive("complete", 39, 0)
+    assert [item.id for item in items(store, tmp_path)] == [first], "of none of these are all 40 repaired"
+    second = redrive("incomplete", 40, 30)
+    assert [item.id for item in items(store, tmp_path)] == [second]
+    redrive("complete", 30, 0)
     assert items(store, tmp_path) == []
 
 
