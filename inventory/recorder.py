@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from inventory.streams import InstanceTotal, StreamOut
+from inventory.streams import InstanceTotal, StreamOut, count_letters
 from jobs.store import Job, JobStore
 from jobs.store.figures import job_subject, stream_subject
 from model.moment import render_time
@@ -67,7 +67,7 @@ def _of_stream(stream: StreamOut) -> dict[str, Any]:
         "backlog_messages": stream.backlog_messages,
         "batch_seconds": stream.batch_seconds,
         "messages": stream.totals.get("messages"),
-        "dead_letters": stream.totals.get("dead_letters"),
+        "dead_letters": count_letters(stream.totals),
     }
 
 

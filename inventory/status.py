@@ -133,9 +133,9 @@ def growing_item(
     """Return the inbox's item of a stream that made dead letters since the first of ``points``, None without any.
 
     It begins with the first dead letter that had none in the hour before it. ``points`` are those since ``since``.
-    Each of the ``instances`` counts for itself, from 0 if it started since then, so that neither a hand-over nor a
-    new instance that has no report yet changes the number. A total that falls is of a process that was started
-    again by hand, and counts from 0.
+    Each instance, of the ``instances`` or of the points, counts for itself, from 0 if it started since then, so
+    that neither a hand-over nor a new instance that has no report yet changes the number. A total that falls is of
+    a process that was started again by hand, and counts from 0.
     """
     totals: dict[Any, list[tuple[datetime, float]]] = {}
     for point in points:
@@ -144,6 +144,9 @@ def growing_item(
             instance = point.figures.get("instance_id")
             # One that followed another began in between.
             known = totals.setdefault(instance, [(point.at, 0.0)] if totals else [])
+            began = point.figures.get("started_at")
+            if not known and began is not None and (start := datetime.fromisoformat(began)) >= since:
+                known.append((start, 0.0))
             known.append((point.at, total))
     for each in instances:
         if each.reported_at < since:
@@ -161,8 +164,8 @@ def growing_item(
         return None
     began, many = run[0][0], counted(sum(added for _, added in run), "message")
     message = (
-        f"{many} became dead letters since {render_moment(began)} (a replayed message counts again). "
-        "'refeed dead-letters' shows the reasons."
+        f"{many} became dead letters since {render_moment(began)}, without replayed messages. "
+        "'refeed dead-letters' shows the reasons. Without a new one, this item goes after one hour."
     )
     launched_by = stream.launched_by
     return InboxItem("dead_letters", "stream", stream.name, stream.state, None, launched_by, began, message)

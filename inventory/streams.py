@@ -183,7 +183,10 @@ def read_streams(
 
 @dataclass(frozen=True, slots=True)
 class InstanceTotal:
-    """How many dead letters and messages an instance of a stream had when it last reported; it began with 0."""
+    """How many dead letters and messages an instance of a stream had when it last reported; it began with 0.
+
+    Replays are not among the dead letters.
+    """
 
     instance_id: Any
     started_at: datetime | None
@@ -206,10 +209,20 @@ def read_instance_totals(home: Path, reports: Sequence[StoredReport] = ()) -> di
     for (name, instance), report in newest.items():
         started, at = (_moment(report.status.get(field)) for field in ("started_at", "at"))
         totals = _numbers(report.status.get("totals"))
-        if at is not None and "dead_letters" in totals:
-            total = InstanceTotal(instance, started, at, totals["dead_letters"], totals.get("messages", 0.0))
+        letters = count_letters(totals)
+        if at is not None and letters is not None:
+            total = InstanceTotal(instance, started, at, letters, totals.get("messages", 0.0))
             found.setdefault(name, []).append(total)
     return found
+
+
+def count_letters(totals: Mapping[str, float]) -> float | None:
+    """Return how many messages of a process became dead letters; None is unknown.
+
+    Replays do not count: a redrive sends dead letters again, and a backfill has its own verdict.
+    """
+    every = totals.get("dead_letters")
+    return None if every is None else every - totals.get("replayed_dead_letters", 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ _log = structlog.get_logger(__name__)
 _SUMMED: Final = {"dead_letters": "refused", "unknown_fields": "unknown", "forged_replays": FORGED_REPLAY}
 
 _PUBLISHED: Final = "published"
+_REPLAYED: Final = "replayed_dead_letters"
 
 Learn = Callable[[TableKeeper, Sequence[Variation]], bool]
 
@@ -31,7 +32,7 @@ class StagingWork:
     """
 
     name: Final = "pipeline"
-    counted: Final = (*_SUMMED, _PUBLISHED)
+    counted: Final = (*_SUMMED, _PUBLISHED, _REPLAYED)
 
     def __init__(self, parse_part: Callable[[Mapping[str, Any]], RowPart], learn: Learn = lambda *_: True) -> None:
         self._parse_part = parse_part
@@ -65,6 +66,7 @@ class StagingWork:
                 none = {"rows": Counter(staged=0)}
                 kinds = {**none, **output.found.counts.get(source, {}), **written.get(source, {})}
                 found = self._sources.setdefault(source, {})
+                totals[_REPLAYED] += sum(kinds.pop(_REPLAYED, {}).values())
                 for total, kind in _SUMMED.items():
                     totals[total] += sum(kinds.get(kind, {}).values())
                 for kind, counts in kinds.items():
@@ -99,9 +101,12 @@ def _count_written(
             # A table is one source's, and a batch may have thousands of them.
             counts[names[subscriptions[0].as_py()]]["rows"]["staged"] += flags.true_count
             continue
-        for subscription, code, is_new in zip(subscriptions.to_pylist(), codes, flags.to_pylist(), strict=True):
+        replays = one.ids.column("replay").to_pylist()
+        letters = zip(subscriptions.to_pylist(), codes, replays, flags.to_pylist(), strict=True)
+        for subscription, code, replay, is_new in letters:
             if is_new:
                 counts[names[subscription]]["refused"][code] += 1
+                counts[names[subscription]][_REPLAYED][code] += bool(replay)
     return counts
 
 

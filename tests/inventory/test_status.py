@@ -195,6 +195,19 @@ def test_a_dead_letter_counts_once_whichever_instances_of_the_stream_report_it(p
     assert ago(55) <= found[1] <= ago(54)
 
 
+def test_dead_letters_of_the_first_minute_of_a_process_count_when_its_report_is_long_gone():
+    """Several processes have followed: a stream keeps the reports of the newest few."""
+    first = point(50, 30)
+    first.figures["started_at"] = f"{ago(51):%Y-%m-%dT%H:%M:%S.%fZ}"
+    points = [first, point(49, 30), point(30, 0, "in_2"), point(20, 0, "in_3"), point(10, 0, "in_4")]
+    assert growing(points, [made("in_4", 11, 0, 15)]) == ("45 messages", ago(51))
+
+
+def test_an_item_of_dead_letters_says_when_it_goes():
+    item = growing_item(stream("pipeline-a"), FIRST_POINTS, [FIRST], NOW - HOUR)
+    assert item.message.endswith("Without a new one, this item goes after one hour.")
+
+
 def test_dead_letters_of_both_sides_of_an_update_are_added():
     points = [*FIRST_POINTS, point(50, 2, "in_2"), point(49, 3, "in_2")]
     assert growing(points, [FIRST, made("in_2", 52.5, 0, 4)]) == ("9 messages", ago(54))

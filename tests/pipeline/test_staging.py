@@ -290,6 +290,16 @@ def test_messages_that_come_again_are_not_counted_as_rows_or_dead_letters_again(
     assert (members["rows"], members.get("refused", {})) == ({"staged": 0}, {})
 
 
+def test_dead_letters_that_are_replays_are_counted_with_the_others_and_beside_them(stream, tmp_path):
+    """A redrive sends messages again that were dead letters before."""
+    stream.batch([pulled("orders", b"{}", b"nope", b"no")])
+    stream.batch([replayed("orders", b"{}", b"nope", b"no")])
+    status = StatusFile.read(tmp_path / "status.json")
+    found = {name: status["totals"][name] for name in ("dead_letters", "replayed_dead_letters")}
+    assert found == {"dead_letters": 4, "replayed_dead_letters": 2}
+    assert status["sources"]["orders"]["refused"] == {"not_json": 4}
+
+
 def test_an_error_of_a_task_ends_the_batch_before_its_commits_and_leaves_no_file(stream):
     done = StagingTask("secret").with_plan(stream.plan)(iter([pulled("orders", b"{}")]))
     error = json.dumps({"code": "storage_full", "message": "the disk is full"})
