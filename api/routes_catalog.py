@@ -163,7 +163,7 @@ def list_messages(
     ] = None,
     max_bytes_billed: MaxBytesBilled = DEFAULT_MAX_BYTES_BILLED,
 ) -> Any:
-    """List a topic's archived messages, newest first. Each page is one query over the window's partitions."""
+    """List a topic's archived messages, latest arrival first. Each page is a query of the window's partitions."""
     request = MessageRequest(
         topic=topic,
         start=start,

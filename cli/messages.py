@@ -1,4 +1,4 @@
-"""``refeed messages``: archived messages of one topic, newest first, from the API."""
+"""``refeed messages``: archived messages of one topic, latest arrival first, from the API."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,7 +54,10 @@ def messages(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List archived messages of a topic, newest first. The default is the last hour.
+    """List archived messages of a topic, latest arrival first. The default is the last hour.
+
+    A message arrives when it is archived, and that is later than it was published. --from and --to choose by
+    arrival.
 
     Payloads are printed as they were sent: as text, or as base64 if they are not UTF-8. With -o json, data is the
     exact text too.
@@ -106,7 +109,7 @@ def _lines(topic: str, page: Mapping[str, Any], attributes: Sequence[str], *, is
     for message in found:
         yield from _whole_lines(message) if is_full else _short_lines(message)
     yield ""
-    yield f"{counted(len(found), 'message')} of {topic} that arrived from {window}"
+    yield f"{counted(len(found), 'message')} of {topic} that arrived from {window}, latest arrival first"
     if not is_full:
         since = _second(found[0]["ingest_time"])
         yield f"a whole message: refeed messages {topic} --full --id {found[0]['message_id']} --from {since}"

@@ -264,7 +264,8 @@ def render_figures(columns: Sequence[str], rows: Sequence[Sequence[str]], *, lef
     """Return rows below their columns' names, 80 characters wide; after ``left`` columns of text come figures.
 
     Where a row would be longer, long texts are cut, but for the first cell: a name that is there to be copied. If
-    that is not enough, every first cell has a line of its own; with ``-o wide`` no row is too long.
+    that is not enough, every first cell has a line of its own in a terminal; with ``-o wide`` no row is too long.
+    In a pipe, a row is always one line, which a search finds whole.
 
     Example:
         >>> render_figures(["topic", "lag"], [["orders", "0.8 s"], ["o", "unknown"]])
@@ -286,7 +287,7 @@ def render_figures(columns: Sequence[str], rows: Sequence[Sequence[str]], *, lef
             cell.ljust(width) if place < left else cell.rjust(width)
             for place, (cell, width) in enumerate(zip(line, widths, strict=True))
         ]
-        if has_room:
+        if has_room or not out.is_terminal:
             found.append("  ".join(cells).rstrip())
         else:
             found += [line[0], "  " + "  ".join(cells[1:]).rstrip()]

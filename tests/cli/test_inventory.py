@@ -110,7 +110,7 @@ def test_streams_show_state_and_figures_and_what_is_wrong(refeed, monkeypatch):
     result = refeed("get", "streams")
     lines = result.out.splitlines()
     assert lines[-7:] == [
-        "  WAITING        1.3 s ago           -  unknown  unknown      unknown",
+        "pipeline-default  WAITING        1.3 s ago           -  unknown  unknown      unknown",
         "MESSAGES/S is over the last minute, or less after a start.",
         "SINCE START counts from 0 with each new process of the stream.",
         "pipeline-a: no report for 35 s; run 'refeed doctor' on its machine",
@@ -118,9 +118,8 @@ def test_streams_show_state_and_figures_and_what_is_wrong(refeed, monkeypatch):
         "",
         "To see all streams and jobs: refeed status",
     ]
-    assert "backup\n  RUNNING        1.3 s ago     1,234.6    2.0 s    4,096  123,456,789\n" in result.out
-    assert lines[1].endswith("  SINCE START")
-    assert max(map(len, lines[:8])) <= COLUMNS
+    assert "backup            RUNNING        1.3 s ago     1,234.6    2.0 s    4,096  123,456,789\n" in result.out
+    assert lines[0].endswith("  SINCE START")
     assert json.loads(refeed("get", "streams", "--json").out) == found
     wide = refeed("get", "streams", "-o", "wide").out.splitlines()
     assert [line.split()[0] for line in wide[1:4]] == [each["name"] for each in found["streams"][:3]]
@@ -204,10 +203,14 @@ def test_times_are_taken_as_a_moment_a_day_or_an_age(refeed):
     assert refeed("histogram", "orders", "--from", "soon").code == 2
 
 
-def test_figures_that_do_not_fit_leave_the_name_whole():
+def test_figures_that_do_not_fit_leave_the_name_whole_and_in_a_pipe_their_row(monkeypatch):
     name = "n" * 60
     lines = render_figures(["stream", "state", "lag"], [[name, "NOT_REPORTING", "unknown"]], left=2)
+    assert lines[1] == f"{name}  NOT_REPORTING  unknown"
+    monkeypatch.setattr(terminal, "out", Console(force_terminal=True, width=COLUMNS))
+    lines = render_figures(["stream", "state", "lag"], [[name, "NOT_REPORTING", "unknown"]], left=2)
     assert lines == ["STREAM", "  STATE              LAG", name, "  NOT_REPORTING  unknown"]
+    assert max(map(len, lines)) <= COLUMNS
 
 
 def test_a_long_text_beside_the_name_is_cut_before_a_row_is_split():
@@ -225,9 +228,9 @@ def test_a_long_text_beside_the_name_is_cut_before_a_row_is_split():
 
 @pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}])
 def test_a_terminal_of_80_columns_gets_what_a_pipe_gets_without_colour(refeed, monkeypatch, environment):
-    answer(monkeypatch, "list_topics", {"topics": [topic("orders"), topic("m" * 70, lag_seconds=None)]})
+    answer(monkeypatch, "list_topics", {"topics": [topic("orders"), topic("members", lag_seconds=None)]})
     answer(monkeypatch, "read_histogram", histogram("hour", timedelta(hours=1), 5, 0, 70))
-    answer(monkeypatch, "list_streams", {"streams": [stream("pipeline-default", "NOT_REPORTING", rates=None)]})
+    answer(monkeypatch, "list_streams", {"streams": [stream("backup", "NOT_REPORTING", rates=None)]})
     commands = (("get", "topics"), ("histogram", "orders"), ("get", "streams"))
     piped = "".join(refeed(*command).out for command in commands)
     screen = io.StringIO()
@@ -236,7 +239,5 @@ def test_a_terminal_of_80_columns_gets_what_a_pipe_gets_without_colour(refeed, m
     assert [refeed(*command).code for command in commands] == [0, 0, 0]
     assert screen.getvalue() == piped
     # A command to copy and a sentence are as long as they are; every table fits.
-    tables = [
-        line for line in piped.splitlines() if not line.startswith(("For more detail: ", "pipeline-default: "))
-    ]
+    tables = [line for line in piped.splitlines() if not line.startswith(("For more detail: ", "backup: "))]
     assert max(map(len, tables)) <= COLUMNS

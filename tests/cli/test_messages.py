@@ -42,7 +42,7 @@ def test_messages_fit_the_terminal_and_can_not_steer_it(refeed, monkeypatch):
         "3  published 2026-01-02T03:30:00.000000Z",
         "  base64 //4=",
         "",
-        "3 messages of orders that arrived from 2026-01-02 03:00 to 2026-01-02 04:00 UTC",
+        "3 messages of orders that arrived from 2026-01-02 03:00 to 2026-01-02 04:00 UTC, latest arrival first",
         "a whole message: refeed messages orders --full --id 1 --from 2026-01-02T03:30:01Z",
         f"replay all messages of that time: {REPLAY}",
     ]
