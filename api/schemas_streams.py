@@ -1,5 +1,6 @@
 """The JSON shapes of streams, as OpenAPI shows them."""
 
+import inspect
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -76,7 +77,7 @@ def launch_schemas(launch: Mapping[str, Any]) -> dict[str, Any]:
         found[options.__name__] = {
             **options_schema(options),
             "title": options.__name__,
-            "description": options.__doc__,
+            "description": inspect.getdoc(options),
         }
         given = {key: value for key, value in launch["properties"]["options"].items() if key == "description"}
         properties = {

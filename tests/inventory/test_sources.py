@@ -106,7 +106,8 @@ def descriptors(tmp_path_factory):
 def world(tmp_path, descriptors):
     settings = read_settings({}, home=tmp_path)
     Registry(settings.registry).publish({"shop.desc": descriptors, "sources.yaml": SOURCES.encode()})
-    return World(settings)
+    with closing((made := World(settings)).store):
+        yield made
 
 
 def test_every_source_has_its_topic_and_tables_and_nothing_that_nobody_told(world):
@@ -278,7 +279,8 @@ def test_a_source_that_the_registry_lacks_is_not_found(world, tmp_path):
     with pytest.raises(ForbiddenError):
         world.catalog.list_sources(principal=Principal("key:x", frozenset({MESSAGES})))
     empty = World(read_settings({}, home=tmp_path / "other"))
-    assert empty.catalog.list_sources(principal=LOCAL) == []
+    with closing(empty.store):
+        assert empty.catalog.list_sources(principal=LOCAL) == []
 
 
 def test_the_registry_is_read_again_when_it_changes(world):

@@ -2,11 +2,23 @@
 
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 from streams.compaction import Compactor
 from tests.years.clock import replaced
+
+
+class InlineThread:
+    """A thread whose work is done when ``start`` returns."""
+
+    def __init__(self, target: Callable[..., None], args: tuple[Any, ...], **_: Any) -> None:
+        self.start = partial(target, *args)
+
+    def is_alive(self) -> bool:
+        return False
 
 
 class Tables:
@@ -22,15 +34,16 @@ class Tables:
 
 def test_a_table_is_looked_at_first_and_then_whenever_it_has_many_new_files() -> None:
     tables, now = Tables(), [0.0]
-    with replaced({"streams.compaction"}, [("time", time, SimpleNamespace(monotonic=lambda: now[0]))]):
+    others = [
+        ("time", time, SimpleNamespace(monotonic=lambda: now[0])),
+        ("threading", threading, SimpleNamespace(Thread=InlineThread)),
+    ]
+    with replaced({"streams.compaction"}, others):
         compactor = Compactor(tables)  # type: ignore[arg-type]
         looks = []
         for _ in range(8):
             now[0] += 31
             compactor.touch({"busy": 20, "quiet": 3})
-            for thread in threading.enumerate():
-                if thread.name == "compact":
-                    thread.join(10)
             looks.append(tables.looked_at)
             tables.looked_at = []
     assert [look.count("busy") for look in looks] == [1] * 8

@@ -28,12 +28,17 @@ WITHOUT: Final = "On the terminal and in logs"
 COLUMNS: Final = ("code", "means", "also appears as")
 
 
+def _phrase(status: int) -> str:
+    """Return a status's name in RFC 9110: Python has it since 3.13 only."""
+    return {413: "Content Too Large", 422: "Unprocessable Content"}.get(status, HTTPStatus(status).phrase)
+
+
 def render_error_codes() -> str:
     meanings = dict(_meanings(RefeedError))
     by_status: dict[str, list[list[str]]] = defaultdict(list)
     for place in sorted(FOLDER.glob("*.md")):
         title, status, also = _read(place.read_text())
-        heading = f"{status} {HTTPStatus(int(status)).phrase}" if status.isdecimal() else ELSEWHERE
+        heading = f"{status} {_phrase(int(status))}" if status.isdecimal() else ELSEWHERE
         meaning = meanings.pop(place.stem, title)
         by_status[heading].append([f"[`{place.stem}`](../problems/{place.name})", prose(meaning), prose(also)])
     parts = [f"## {heading}\n\n{table(COLUMNS, by_status[heading])}" for heading in sorted(by_status)]
