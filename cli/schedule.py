@@ -1,8 +1,10 @@
 """Schedules with their next slots and last runs, as commands show them; and ``refeed run-now``."""
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Annotated, Any, Final
 from uuid import uuid4
+from zoneinfo import ZoneInfo
 
 from cli.api import open_api, poll
 from cli.completion import name_argument
@@ -58,7 +60,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     if found["paused"]:
         yield f"  paused: {found['paused']}"
     for slot in found["next_slots"]:
-        yield f"  next: {_minute(slot)}"
+        yield f"  next: {_minute(slot)} UTC{_local(slot, found['time_zone'])}"
     yield f"  last: {_last(found)}"
     if found["runs"]:
         yield from _run_lines(*found["runs"])
@@ -74,7 +76,14 @@ def _run_lines(*runs: Mapping[str, Any]) -> list[str]:
         asked = "" if run["asked_by"] is None else f"requested by {run['asked_by']} at {at}, {what}"
         # The end of a slot identifies it; the API calls the time of a request its slot.
         rows.append((_minute(run["slot_end"]), run["state"], run["job_id"] or "", run["why"] or asked))
-    return render_table(("slot", "state", "job", "why"), rows)
+    return render_table(("slot (UTC)", "state", "job", "why"), rows)
+
+
+def _local(moment: str, zone: str) -> str:
+    """Return a moment's time in its schedule's zone, to stand behind the one in UTC; nothing of UTC itself."""
+    if zone == "UTC":
+        return ""
+    return f" ({datetime.fromisoformat(moment).astimezone(ZoneInfo(zone)):%m-%d %H:%M} in {zone})"
 
 
 def _minute(moment: str | None) -> str:
@@ -85,8 +94,8 @@ _COLUMNS: Final[Columns] = {
     "schedule": "name",
     "job": "job",
     "cron": lambda it: f"{it['cron']} {it['time_zone']}",
-    "next slot": lambda it: "paused" if it["paused"] else _minute(next(iter(it["next_slots"]), None)),
-    "last slot": _last,
+    "next slot (UTC)": lambda it: "paused" if it["paused"] else _minute(next(iter(it["next_slots"]), None)),
+    "last slot (UTC)": _last,
 }
 SCHEDULE: Final = ObjectKind(
     name="schedule",

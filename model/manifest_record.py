@@ -100,8 +100,9 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What becomes of a schedule's slots until ``until``."""
+    """What becomes of a schedule's slots until ``until``; ``missed`` says which ones get no run."""
 
     until: datetime
     runs: tuple[NewRun, ...]
     request: Mapping[str, Any]
+    missed: str | None = None

@@ -197,11 +197,18 @@ class Manifests:
             return record
 
     def pause_schedule(
-        self, name: str, why: str | None, *, actor: str | None = None, expected_version: int | None = None
+        self,
+        name: str,
+        why: str | None,
+        *,
+        actor: str | None = None,
+        expected_version: int | None = None,
+        name_passed: Callable[[ManifestRecord, datetime], str | None] = lambda *_: None,
     ) -> ManifestRecord:
         """Pause a schedule for a reason, or resume it with None; resuming makes no slot due that is past.
 
-        ``actor`` is who wanted that, without one the schedule itself.
+        ``actor`` is who wanted that, without one the schedule itself. ``name_passed`` names the slots that the
+        pause has cost until a time.
 
         Raises:
             ManifestNotFoundError: there is none.
@@ -217,6 +224,8 @@ class Manifests:
             _update(connection, name, paused=why, changed_at=now, version=record.version + 1, **since)
             kind = HistoryEventType.RESUMED if why is None else HistoryEventType.PAUSED
             who = actor or f"schedule:{name}"
+            passed = name_passed(record, now) if why is None else None
+            why = why if passed is None else f"{passed[0].upper()}{passed[1:]} passed in the pause."
             append_event(connection, MANIFEST, name, kind, now, actor=who, what=kind.value, why=why)
             return read_row(ManifestRecord, _get(connection, name))
 
@@ -243,6 +252,9 @@ class Manifests:
             _add_runs(connection, name, now, replace(settled, runs=tuple(due)))
             _trim_runs(connection, name, now)
             _update(connection, name, settled_until=settled.until)
+            if settled.missed is not None:
+                kind, what = HistoryEventType.NOTED, f"missed {settled.missed}"
+                append_event(connection, MANIFEST, name, kind, now, actor=f"schedule:{name}", what=what)
             return _runs(connection, name, slots=[each.slot for each in due])
 
     def add_run(self, name: str, choose: Choose, *, actor: str, idempotency_key: str | None) -> ScheduleRun:

@@ -148,6 +148,28 @@ class Timing:
                 return found[-1]
         return moment - timedelta(days=_SPANS_DAYS[-1])
 
+    def name_slots(self, since: datetime, until: datetime) -> str | None:
+        """Name the slots after ``since`` and before ``until``; None where there are none.
+
+        Example:
+            >>> noon = Timing(Cron.parse("0 12 * * *"), ZoneInfo("UTC"))
+            >>> noon.name_slots(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+            'the slot of 2026-03-01T12:00Z'
+        """
+        first = next(self.after(since), until)
+        if first >= until:
+            return None
+        last = self.before(until)
+        return (
+            f"the slot of {_minute(first)}"
+            if last <= first
+            else f"the slots from {_minute(first)} to {_minute(last)}"
+        )
+
+
+def _minute(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%MZ}"
+
 
 def parse_zone(name: str) -> ZoneInfo:
     """Return a time zone of the tz database.

@@ -206,8 +206,8 @@ def settle_slots(
     """Return the runs of the slots that are due and not settled yet; None while nothing is to be settled.
 
     Without a catch-up only the newest slot gets a run, and only where it is at most a minute late. With one, the
-    newest slots within its window do, one after another. While ``living`` runs go on the schedule's overlap
-    decides, and of several slots about the newest.
+    newest slots within its window do, one after another, and after the ``living`` runs. Beside these the
+    schedule's overlap decides about slots that are on time, and of several about the newest.
     """
     window = _GRACE_SECONDS if spec.catch_up is None else max(_GRACE_SECONDS, spec.catch_up.window_seconds)
     most = 1 if spec.catch_up is None else spec.catch_up.max
@@ -216,19 +216,23 @@ def settle_slots(
     due = list(takewhile(lambda each: each <= now, timing.after(since)))
     if not due:
         # Else each look until the next slot would ask again whether one of those before is due, as a writer.
-        has_missed = next(timing.after(settled_until), now) < since
-        return Settlement(since, (), {}) if has_missed else None
+        missed = timing.name_slots(settled_until, since)
+        return None if missed is None else Settlement(since, (), {}, missed)
     chosen = due[-most:]
-    if len(chosen) < len(due):
-        _LOG.warning("slots were missed", schedule=spec.name, slots=len(due) - len(chosen))
-    if living:
+    is_late = spec.catch_up is not None and chosen[0] < now - timedelta(seconds=_GRACE_SECONDS)
+    if living and not is_late:
         states = _beside(spec, len(chosen), living)
     else:
-        states = [(RunState.STARTING, None), *[(RunState.QUEUED, None)] * (len(chosen) - 1)]
+        states = [(RunState.QUEUED, None)] * len(chosen)
+        if not living:
+            states[0] = (RunState.STARTING, None)
     runs = [
         NewRun(slot, timing.before(slot), state, why) for slot, (state, why) in zip(chosen, states, strict=True)
     ]
-    return Settlement(due[-1], tuple(runs), _request_of(spec))
+    missed = timing.name_slots(settled_until, chosen[0])
+    if missed is not None:
+        _LOG.warning("slots were missed", schedule=spec.name, slots=missed)
+    return Settlement(due[-1], tuple(runs), _request_of(spec), missed)
 
 
 def settle_now(

@@ -274,7 +274,10 @@ class ManifestService:
         record = self._get_schedule(name)
         _check_versions(name, record, versions)
         expected = None if versions is None else record.version
-        return self._show(self._store.pause_schedule(name, why, actor=principal.name, expected_version=expected))
+        changed = self._store.pause_schedule(
+            name, why, actor=principal.name, expected_version=expected, name_passed=_name_passed
+        )
+        return self._show(changed)
 
     def run(
         self, name: str, *, principal: Principal, idempotency_key: str | None = None, versions: Versions = None
@@ -499,6 +502,10 @@ def _sight_of(record: ManifestRecord) -> tuple[str, ...]:
 def _check_versions(name: str, record: ManifestRecord | None, versions: Versions) -> None:
     if versions is not None and (record is None or record.version not in versions):
         raise ManifestChangedError(f"{name} has changed since you read it.", name=name)
+
+
+def _name_passed(record: ManifestRecord, now: datetime) -> str | None:
+    return read_schedule(record.document).timing().name_slots(record.settled_until, now)
 
 
 def _unstarted_item(run: ScheduleRun) -> InboxItem:

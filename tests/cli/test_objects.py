@@ -338,9 +338,15 @@ def made_run(day, state, why=None):
 )
 def test_a_schedule_says_how_its_last_run_went_and_what_was_skipped_since_and_why(runs, last, below):
     lines = list(SCHEDULE.table({"schedules": [{**NIGHTLY, "runs": runs}]}))
-    assert lines[0].endswith("  LAST SLOT")
+    assert lines[0].endswith("  LAST SLOT (UTC)")
     assert (lines[1].endswith(f"  {last}"), lines[2:]) == (True, below)
     assert f"  last: {last}" in list(SCHEDULE.lines({**NIGHTLY, "runs": runs}))
+
+
+def test_the_next_slot_is_said_in_utc_and_in_the_schedule_s_zone():
+    berlin = {**NIGHTLY, "time_zone": "Europe/Berlin", "next_slots": ["2026-12-01T23:15:00Z"], "runs": []}
+    assert "  next: 2026-12-01 23:15 UTC (12-02 00:15 in Europe/Berlin)" in list(SCHEDULE.lines(berlin))
+    assert "  next: 2026-12-01 23:15 UTC" in list(SCHEDULE.lines({**berlin, "time_zone": "UTC"}))
 
 
 @pytest.mark.parametrize("guess", GUESSES)

@@ -189,6 +189,48 @@ def test_a_catch_up_makes_the_newest_missed_slots_within_its_window_one_after_an
     assert [state for _, state in yard.runs()] == ["SUCCEEDED"] * len(expected)
 
 
+def test_a_catch_up_waits_for_the_run_that_the_service_left_behind(yard):
+    yard.apply(f"{HOURLY}catch_up: {{window_seconds: 86400, max: 2}}\n")
+    assert yard.go(hours(0.5)) == ["02 01:00"]
+    yard.be_away(hours(3.25))
+    assert yard.go() == []
+    assert yard.runs() == [("02 01:00", "RUNNING"), ("02 03:00", "QUEUED"), ("02 04:00", "QUEUED")]
+    yard.jobs.end("02 01:00", RunState.FAILED, "The service was stopped.")
+    assert yard.go(timedelta(minutes=1)) == ["02 03:00"]
+    yard.jobs.end("02 03:00")
+    assert yard.go(timedelta(minutes=1)) == ["02 04:00"]
+    yard.go(hours(1))
+    assert yard.runs()[-1] == ("02 05:00", "SKIPPED"), "it was on time, so the overlap decides"
+
+
+def missed(yard: Yard) -> list[str]:
+    events = yard.store.list_last_events(limit=20, of=("manifest", "hourly"))
+    return [f"{event.what}: {event.why}" for event in events if "slot" in (event.why or event.what)]
+
+
+def test_slots_that_no_run_will_have_are_in_the_history_of_their_schedule(yard):
+    yard.apply(f"{HOURLY}catch_up: {{window_seconds: 86400, max: 1}}\n")
+    yard.be_away(hours(5.25))
+    yard.go()
+    yard.go()
+    told = ["missed the slots from 2026-03-02T01:00Z to 2026-03-02T04:00Z: None"]
+    assert missed(yard) == told
+    yard.apply(HOURLY)
+    yard.be_away(hours(1))
+    yard.go()
+    yard.go()
+    told.insert(0, "missed the slot of 2026-03-02T06:00Z: None")
+    assert missed(yard) == told
+    yard.service.pause("hourly", principal=ANN)
+    yard.be_away(hours(3))
+    yard.service.resume("hourly", principal=ANN)
+    told.insert(0, "resumed: The slots from 2026-03-02T07:00Z to 2026-03-02T09:00Z passed in the pause.")
+    assert missed(yard) == told
+    yard.service.pause("hourly", principal=ANN)
+    yard.service.resume("hourly", principal=ANN)
+    assert missed(yard) == told
+
+
 def test_a_slot_beside_a_run_that_goes_on_is_left_out_by_default(yard):
     yard.apply(HOURLY)
     assert yard.go(hours(3)) == ["02 01:00"]
