@@ -64,7 +64,7 @@ class Notifier:
             if self.loop.is_stopping:
                 return
             error = self._tell(job)
-            self._store.mark_notified(job.id, datetime.now(UTC), news_at=job.news_at, error=error)
+            self._store.mark_notified(job.id, datetime.now(UTC), news_at=job.news_at, was_told=error is None)
             if error is None:
                 _LOG.info("webhook sent", job_id=job.id, state=job.state.value)
             else:

@@ -59,10 +59,8 @@ class WebhookOutbox:
             held = {"notify_after": now + timedelta(seconds=hold_seconds)}
             return _hold(connection, kind, limit, JOBS.c.news_at, conditions, held)
 
-    def mark_notified(
-        self, job_id: str, at: datetime, *, news_at: datetime | None, error: str | None = None
-    ) -> None:
-        """Note that somebody was told of the job's news, or with an ``error`` that it is to be tried again later.
+    def mark_notified(self, job_id: str, at: datetime, *, news_at: datetime | None, was_told: bool) -> None:
+        """Note that somebody ``was_told`` of the job's news, or else that it is to be tried again later.
 
         ``news_at`` is the time of the news that was told: a job that was resumed or retried meanwhile, perhaps by
         the person who heard of it, has other news or none, and those are still to be told. The wait doubles with
@@ -73,7 +71,7 @@ class WebhookOutbox:
                 return
             attempts = connection.scalar(sa.select(JOBS.c.notify_attempts).where(JOBS.c.id == job_id)) or 0
             changes: dict[str, Any] = {"notify_attempts": attempts + 1}
-            if error is None:
+            if was_told:
                 changes |= {"notified_at": at, "notify_after": None}
             else:
                 wait = min(_FIRST_WAIT_SECONDS * 2 ** min(attempts, 20), _LONGEST_WAIT_SECONDS)

@@ -122,7 +122,7 @@ CALLS: dict[str, dict[str, Draw]] = {
     "open_webhook": {"digest": any_of("x", "y")},
     "list_unnotified": {"kind": kind, "limit": any_of(1, 9), "since": any_of(None, NOON), "hold_seconds": seconds},
     "mark_notified": {
-        "JOB": number, "at": any_of(NOON), "NEWS": any_of(False, True), "error": any_of(None, "503"),
+        "JOB": number, "at": any_of(NOON), "NEWS": any_of(False, True), "was_told": any_of(True, False),
     },
     "list_unverified": {"kind": kind, "limit": any_of(99), "hold_seconds": seconds},
     "set_verification": {
@@ -197,7 +197,7 @@ STEPS: dict[str, dict[str, Draw]] = {
     "retry": {"kind": kind, "owner": person, "counts": any_of(False, True, True), "wait_seconds": seconds},
     "end": {
         "kind": kind, "approval": any_of(None, {"required": True, "by": None}), "has_begun": any_of(False, True),
-        "errors": any_of((), (), ("503", "503", "503", None, None)), "since_seconds": any_of(None, 20.0),
+        "calls": any_of((), (), (False, False, False, True, True)), "since_seconds": any_of(None, 20.0),
     },
     "page": {
         "kind": kind, "limit": integers(1, 4), "order": order,
@@ -373,7 +373,7 @@ class JobStoreMachine(RuleBasedStateMachine):
             self.both(lambda s: s.move(job.id, JobState.PENDING, actor="a"))
             self.both(lambda s: s.claim(kind, owner, limit=9, lease_seconds=20.0))
 
-    def end(self, kind, approval, has_begun, errors, since_seconds):
+    def end(self, kind, approval, has_begun, calls, since_seconds):
         """End a new job twice, and try to tell somebody of each end and to verify it."""
         job_id = self.both(
             lambda s: s.insert(f"{kind[:2]}_{self.calls:04}", kind, {"topic": "m"}, actor="a", approval=approval)
@@ -382,8 +382,8 @@ class JobStoreMachine(RuleBasedStateMachine):
             self.both(lambda s: s.begin_attempt(job_id))
         for state in (JobState.CANCELLED, JobState.PENDING, JobState.PAUSED, JobState.FAILED):
             job = self.both(lambda s, state=state: s.move(job_id, state, actor="a"))
-            for error in errors:
-                self.tell(job, since_seconds, error)
+            for was_told in calls:
+                self.tell(job, since_seconds, was_told)
                 self.wait(15.0)
             self.make("list_unverified", {"kind": kind, "limit": 99, "hold_seconds": -1.0})
             given = {"actor": "a", "epoch": job.epoch, "again_seconds": None}
@@ -391,12 +391,12 @@ class JobStoreMachine(RuleBasedStateMachine):
                 verdict = {"state": "pending", "n": number}
                 self.both(lambda s, verdict=verdict, given=given: s.set_verification(job_id, verdict, **given))
 
-    def tell(self, job, since_seconds, error):
+    def tell(self, job, since_seconds, was_told):
         """Tell somebody of a job's news, if that is due, or fail to."""
         since = None if since_seconds is None else self.world.clock.now - timedelta(seconds=since_seconds)
         due = self.both(lambda s: s.list_unnotified(job.kind, 9, since=since, hold_seconds=-1.0))
         if job.id in {each.id for each in due}:
-            self.both(lambda s: s.mark_notified(job.id, NOON, news_at=job.news_at, error=error))
+            self.both(lambda s: s.mark_notified(job.id, NOON, news_at=job.news_at, was_told=was_told))
 
     def decide(self, number, **given):
         """Decide about one of the newest changes that wait, or did."""

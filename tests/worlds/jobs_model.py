@@ -430,13 +430,11 @@ class JobsModel:
         until = self.now + timedelta(seconds=hold_seconds)
         return [kept.set(notify_after=until) for kept in news]
 
-    def mark_notified(
-        self, job_id: str, at: datetime, *, news_at: datetime | None, error: str | None = None
-    ) -> None:
+    def mark_notified(self, job_id: str, at: datetime, *, news_at: datetime | None, was_told: bool) -> None:
         kept = self._get(job_id)
         if kept.job.news_at != news_at:
             return
-        if error is None:
+        if was_told:
             kept.set(notified_at=at, notify_after=None)
         else:
             wait = min(3600, 10 * 2**kept.notify_attempts)
