@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cli.moments import UNKNOWN, render_count, render_minute, render_seconds
 from cli.objects import ObjectKind
-from cli.terminal import Columns, render_fault, tabulate
+from cli.terminal import WHOLE, Columns, render_fault, row_length, tabulate
 from model.errors import RequestRefusedError
 from model.stream import PIPELINE_PREFIX
 from model.stream_options import StreamKind
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from client.api import RefeedApi
 
 _NONE: Final = "-"
+# The groups stand below the table too.
+_GROUP: Final[Columns] = {"group": lambda it: it["group"] or _NONE}
 _FINDINGS: Final = {
     "unknown_fields": "unknown fields and enum values",
     "missing_fields": "missing fields",
@@ -29,14 +31,14 @@ def _table(found: Mapping[str, Any]) -> Iterator[str]:
     columns: Columns = {
         "source": "name",
         "topic": lambda it: it["topic"] or _NONE,
-        "group": lambda it: it["group"] or _NONE,
-        "archived in a day": _archived,
+        **(_GROUP if row_length.get() == WHOLE else {}),
+        "archived/day": _archived,
         "staged": lambda it: _NONE if it["staged"] is None else f"{it['staged']['rows']:,}",
         "unknown": lambda it: _total(it, "unknown_fields"),
         "dead letters": lambda it: _total(it, "refused"),
         "last merge": _merged,
     }
-    yield from tabulate(columns, found["sources"], left=3)
+    yield from tabulate(columns, found["sources"], left=[*columns].index("archived/day"))
     counted = {(each["group"], each["staged"]["since"]) for each in found["sources"] if each["staged"] is not None}
     for group, since in sorted((group or UNKNOWN, render_minute(since)) for group, since in counted):
         yield f"Group {group}: STAGED, UNKNOWN and DEAD LETTERS since {since}, when its stream's process started"
@@ -110,7 +112,9 @@ def _archived(source: Mapping[str, Any]) -> str:
 
 def _merged(source: Mapping[str, Any]) -> str:
     merged = source["merged"]
-    return _NONE if merged is None else f"{merged['state']} {render_minute(merged['finished_at'])}"
+    if merged is None:
+        return _NONE
+    return f"{'' if merged['state'] == 'merged' else merged['state'] + ' '}{render_minute(merged['finished_at'])}"
 
 
 def _type_change(found: Mapping[str, Any] | None) -> str | None:

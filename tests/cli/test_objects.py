@@ -15,6 +15,7 @@ from cli.kinds import KINDS
 from cli.main import app
 from cli.objects import ObjectKinds
 from cli.schedule import SCHEDULE
+from cli.terminal import COLUMNS
 from client.api import RefeedApi
 from client.jobs import JobCalls
 from model.errors import InputError, RequestRefusedError
@@ -214,6 +215,10 @@ def test_sources_are_listed_and_shown_with_their_unknown_fields_and_enum_values(
     listed = refeed("get", "sources", "-o", "wide").out.splitlines()
     assert "STAGED  UNKNOWN  DEAD LETTERS" in listed[0]
     assert "3,000    1,207             0" in listed[1]
+    source["merged"] = {"state": "merged", "finished_at": "2026-01-02T03:15:00Z"}
+    narrow = refeed("get", "sources").out.splitlines()
+    assert [line.split()[0] for line in narrow[:2]] == ["SOURCE", "orders"]
+    assert (narrow[1].endswith("  2026-01-02 03:15"), max(map(len, narrow[:2])) <= COLUMNS) == (True, True)
     assert "UNKNOWN counts fields and enum values that the schema does not have" in " ".join(listed)
     assert "refeed describe source/orders" in " ".join(listed)
     shown = refeed("describe", "source/orders").out
