@@ -1,7 +1,7 @@
 """Assembles the service of backfills of its parts."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from backfill.plan.plan import IdleOf
 from backfill.plan.planner import Planner
@@ -47,16 +47,18 @@ def assemble_backfills(
     waiting_of: WaitingOf = lambda _topic, _until: None,
     idle_of: IdleOf = lambda _topic, _receives: (),
     places: Callable[[str], SourcePlace | None] = lambda _source: None,
+    changed_at: Callable[[str], datetime | None] = lambda _source: None,
 ) -> BackfillService:
     """Return the service; nothing runs before its ``start``, and it closes none of its parts.
 
     ``staging_of`` returns the staging table that a topic's pipeline writes, where it is known: then what landed is
     counted. ``waiting_of`` returns what that pipeline has still to get, and ``idle_of`` whether it does not run.
-    ``places`` returns where each of the pipeline's sources reads and writes.
+    ``places`` returns where each of the pipeline's sources reads and writes, and ``changed_at`` when its schema or
+    its process last changed.
     """
     folders = BACKFILL.open_folders(settings.home, settings.jobs_folder)
     planner = Planner(settings, store, pubsub, queries, idle_of)
-    letters = LetterCounter(settings.dead_letter_table, planner.answer, planner.find_staging, places)
+    letters = LetterCounter(settings.dead_letter_table, planner.answer, planner.find_staging, places, changed_at)
     verifier = Verifier(
         lambda job_id: BackfillFolder.of(folders.of(job_id)), staging_of, waiting_of, letters.find_reasons
     )

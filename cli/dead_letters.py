@@ -114,12 +114,12 @@ def redrive(
     number of repaired messages is known.
     """
     with open_api() as api:
-        request, unknown = _request(api, source, (code, path, message_id), start)
+        request, said = _request(api, source, (code, path, message_id), start)
         request |= {**read_given(BackfillRequest, given), "description": f"Dead letters of {source}."}
         plan = api.plan_backfill(request)
         if dry_run or not as_json:
             print_found(plan, lambda found: plan_lines(found, is_quoted=False), as_json=as_json)
-        for text in unknown:
+        for text in said:
             err.print(text)
         if dry_run:
             return
@@ -135,7 +135,7 @@ def redrive(
 
 def _request(
     api: "RefeedApi", source: str, chosen_by: tuple[list[str] | None, ...], start: str | None
-) -> tuple[dict[str, Any], Iterator[str]]:
+) -> tuple[dict[str, Any], Sequence[str]]:
     """Return the backfill of the dead letters with these codes, paths and ids, and what to say of it.
 
     Raises:
@@ -155,7 +155,8 @@ def _request(
     request: dict[str, Any] = chosen[0]["request"]
     lists = dict(zip(("codes", "paths", "message_ids"), chosen_by, strict=True))
     given = {name: {"type": "ARRAY<STRING>", "value": values or []} for name, values in lists.items()}
-    return {**request, "parameters": {**request["parameters"], **given}}, _unknown_repairs(chosen)
+    said = (*_unknown_repairs(chosen), *_unrepaired(chosen))
+    return {**request, "parameters": {**request["parameters"], **given}}, said
 
 
 def dead_letter_lines(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -179,10 +180,18 @@ def dead_letter_lines(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if one["messages"] > 1:
             ids = f"messages {', '.join(one['example_message_ids'])}"
             yield from wrap(ids, width, initial_indent="  ", subsequent_indent="  ")
+        if advice := one.get("advice"):
+            yield from wrap(advice, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
     for text in _unknown_repairs(reasons):
         yield ""
         yield from wrap(text, width)
     yield f"\nSend them again: refeed redrive --source {reasons[0]['source']}, first with --dry-run"
+
+
+def _unrepaired(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a warning for each code whose messages would fail again, with how to repair them."""
+    for code, advice in {one["code"]: one["advice"] for one in reasons if one.get("is_unchanged")}.items():
+        yield f"warning: {code}: {advice}"
 
 
 def _unknown_repairs(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -199,6 +199,7 @@ def _describe_redrive(visit: Visit, given: Mapping[str, str]) -> ActionPage:
             effects.append(
                 "The number of repaired messages is unknown. Messages that are rows by now are sent too."
             )
+        effects += _unrepaired(reasons, name, request)
     plan_id = given.get("plan_id", "")
     is_possible = True
     if not plan_id or given.get("typed", "").strip() != request["topic"]:
@@ -233,6 +234,15 @@ def _describe_redrive(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         typed=request["topic"],
         is_possible=is_possible,
     )
+
+
+def _unrepaired(reasons: Sequence[Mapping[str, Any]], name: str, request: Mapping[str, Any]) -> list[str]:
+    """Return for each code of the chosen messages that would fail again how to repair them."""
+    codes = request["parameters"]["codes"]["value"]
+    said = {
+        each["code"]: each["advice"] for each in reasons if each["source"] == name and each.get("is_unchanged")
+    }
+    return [f"{code}: {advice}" for code, advice in said.items() if not codes or code in codes]
 
 
 def _plan_effects(plan: Mapping[str, Any]) -> list[str]:

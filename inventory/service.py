@@ -25,6 +25,7 @@ from inventory.status import (
     judge_streams,
     waiting_item,
     without_replaced,
+    work_of,
 )
 from inventory.streams import ENDED, InstanceTotal, StreamOut
 from inventory.volumes import VolumesOut, VolumeStep, read_volumes
@@ -36,8 +37,8 @@ from model.event import HistoryEvent
 from model.message import parse_resource_id
 from model.naming import did_you_mean
 from model.principal import MESSAGES, READ, STREAMS_READ, Principal
-from model.stream import StoredReport
-from model.stream_record import StreamRecord
+from model.stream import PIPELINE_PREFIX, StoredReport
+from model.stream_record import StreamRecord, StreamState
 from model.stream_snapshot import SnapshotRecord
 from model.window import Window
 from pipeline.registry import Source
@@ -250,6 +251,13 @@ class Inventory:
         """Return what waits for the sources of a topic of the messages that were published until a moment."""
         stats = self._find_stats()
         return find_waiting(sources, without_replaced(self._catalog.list_streams(stats)), stats, until)
+
+    def find_start(self, group: str) -> datetime | None:
+        """Return when the process of a group's pipeline started; None unless it runs."""
+        for stream in self._catalog.list_streams(None):
+            if work_of(stream) == f"{PIPELINE_PREFIX}{group}" and stream.state is StreamState.RUNNING:
+                return stream.started_at
+        return None
 
     def describe_idle(self, sources: Sequence[Source], receives: Mapping[str, bool]) -> list[str]:
         """Return what becomes of messages that are published now to sources whose stream does not run."""

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -149,6 +150,12 @@ class Registry:
             lines = [f"{name} {stamp}" for name, stamp in sorted(self._files.stamps().items())]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
+    def changed_at(self) -> datetime | None:
+        """Return when the newest file was written; None where the files do not say."""
+        with _our_errors(self.url):
+            times = self._files.times()
+        return None if None in times else max((each for each in times if each is not None), default=None)
+
     def read_files(self) -> dict[str, bytes]:
         """Return every descriptor set and ``sources.yaml``, by their path in the registry."""
         with _our_errors(self.url), ThreadPoolExecutor(_READS_AT_ONCE) as pool:
@@ -188,6 +195,10 @@ class _BucketFiles:
         """Return what changes with the content of each file."""
         return {each.name: f"{each.size_bytes} {each.e_tag}" for each in self._bucket.find()}
 
+    def times(self) -> list[datetime | None]:
+        """Return when each file was written."""
+        return [each.modified_at for each in self._bucket.find()]
+
     def read(self, name: str) -> bytes:
         found = self._bucket.read(name)
         if found is None:
@@ -212,6 +223,12 @@ class _FsspecFiles:
             str(path)[len(self._root) + 1 :]: " ".join(str(info.get(name)) for name in _STAMPS)
             for path, info in found.items()
         }
+
+    def times(self) -> list[datetime | None]:
+        """Return when each file was written, None where the file system has no time of the local kind."""
+        found = self._files.find(self._root, detail=True) if self._files.exists(self._root) else {}
+        times = [info.get("mtime") for info in found.values()]
+        return [datetime.fromtimestamp(at, UTC) if isinstance(at, float) else None for at in times]
 
     def read(self, name: str) -> bytes:
         return bytes(self._files.cat_file(f"{self._root}/{name}"))

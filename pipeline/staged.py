@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from datetime import datetime
 from typing import Any, Final
 
 import numpy as np
@@ -58,6 +59,16 @@ class StagedTopics:
         if found is None:
             return None
         return found.topic, () if found.is_inferred else (found.staging,)
+
+    def group_of(self, name: str) -> str | None:
+        """Return the group of a source, None where the registry has no such source."""
+        return next((source.group for source in self._sources() if source.name == name), None)
+
+    def changed_at(self) -> datetime | None:
+        """Return when the registry was last published; None where nobody knows."""
+        with suppress(RegistryError):
+            return Registry(self._settings.registry).changed_at()
+        return None
 
     def tables(self) -> list[str]:
         """Return the staging and reporting tables of all sources, sorted; some may not be there yet.

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from backfill.plan.repair import is_unchanged, render_repair
 from model.moment import render_moment, render_time
 from model.query_parameter import QueryParameter
 
@@ -56,6 +57,14 @@ class LetterReasonOut(BaseModel):
     example_message_id: str | None = Field(description="The id of one message, as an example.")
     example_message_ids: list[str] | None = Field(None, description="Up to 5 ids of messages, the latest first.")
     example_reason: str = Field(description="The reason of the example message.")
+    is_unchanged: bool | None = Field(
+        default=None,
+        description="Whether neither the registry nor the pipeline's process has changed since the last message "
+        "failed: then the messages would fail again. Null means unknown.",
+    )
+    advice: str | None = Field(
+        default=None, description="How to repair what made the messages dead letters, before you send them again."
+    )
     request: dict[str, Any] | None = Field(
         None, description="A body for `POST /backfills`, which sends all messages that are not repaired yet."
     )
@@ -72,7 +81,10 @@ class LetterChoice:
 
 
 class LetterCounter:
-    """Counts the rows of ``table``; ``places`` finds a source in the registry, None is one that is not there."""
+    """Counts the rows of ``table``; ``places`` finds a source in the registry, None is one that is not there.
+
+    ``changed_at`` returns when the registry or the process of a source's pipeline last changed.
+    """
 
     def __init__(
         self,
@@ -80,11 +92,13 @@ class LetterCounter:
         answer: Answer,
         find_staging: FindStaging,
         places: Callable[[str], SourcePlace | None],
+        changed_at: Callable[[str], datetime | None] = lambda _source: None,
     ) -> None:
         self._table = table
         self._answer = answer
         self._find_staging = find_staging
         self._places = places
+        self._changed_at = changed_at
 
     def count(self, start: datetime) -> list[LetterReasonOut]:
         """Return the dead letters that were written since ``start`` by source, code and path, most messages first.
@@ -101,7 +115,11 @@ class LetterCounter:
         text, names = _render_count(self._table, staged)
         parameters = {**since, **{name: _text(source) for name, source in names.items()}}
         found = self._answer(text, parameters, [table for tables in staged.values() for table in tables or ()])
-        return [self._reason(row, places.get(row["source"]), staged.get(row["source"]), since) for row in found]
+        changed = {source: self._changed_at(source) for source in places}
+        return [
+            self._reason(row, places.get(row["source"]), staged.get(row["source"]), since, changed[row["source"]])
+            for row in found
+        ]
 
     def staging_of(self, query: str, parameters: _Parameters) -> Sequence[str]:
         """Return the staging tables that ``query`` reads if it is the redrive of a source, none of another query.
@@ -196,9 +214,18 @@ class LetterCounter:
         return None if place is None else self._find_staging(place[1])
 
     def _reason(
-        self, row: Mapping[str, Any], place: SourcePlace | None, tables: Sequence[str] | None, since: _Parameters
+        self,
+        row: Mapping[str, Any],
+        place: SourcePlace | None,
+        tables: Sequence[str] | None,
+        since: _Parameters,
+        changed_at: datetime | None,
     ) -> LetterReasonOut:
+        source, code = row["source"], row["code"]
+        unchanged = is_unchanged(code, row["last_ingest_time"], changed_at)
         return LetterReasonOut(
+            is_unchanged=unchanged,
+            advice=render_repair(source, code, unchanged=unchanged),
             **{name: row[name] for name in _COUNTED},
             path=row["path"] or None,
             repaired=None if tables is None else row["repaired"],

@@ -124,6 +124,21 @@ def test_a_redrive_says_beforehand_that_it_does_not_know_what_is_repaired(refeed
     assert (known.code, known.err) == (0, "")
 
 
+def test_a_redrive_of_what_nobody_has_repaired_is_warned_of(refeed, asked, monkeypatch):
+    advice = "Neither the registry nor the pipeline has changed. Publish a schema: refeed source diff FILES"
+    reasons = [{**reason("wrong_type", 12, 3), "is_unchanged": True, "advice": advice}]
+    reasons.append({**reason("not_json", 1, 0), "is_unchanged": False, "advice": "Correct data in a query."})
+    monkeypatch.setattr(RefeedApi, "count_dead_letters", lambda *_: {"reasons": reasons})
+    for words in (["--dry-run"], ["--yes"]):
+        found = refeed("redrive", "--source", "orders", *words)
+        assert [line for line in found.err.splitlines() if "warning" in line] == [f"warning: wrong_type: {advice}"]
+    assert "warning" not in refeed("redrive", "--dry-run", "--source", "orders", "--code", "not_json").err
+    lines = refeed("dead-letters").out.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    said = " ".join(" ".join(lines).split())
+    assert (advice in said, "Correct data in a query." in said) == (True, True)
+
+
 def test_a_redrive_of_what_has_become_rows_ends_without_a_question(refeed, asked, monkeypatch):
     monkeypatch.setitem(PLAN, "rows", 0)
     nothing = refeed("redrive", "--source", "orders", "--yes")

@@ -1,4 +1,6 @@
+import os
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from threading import Barrier
 
 import fsspec
@@ -360,3 +362,12 @@ def test_a_source_names_the_topic_of_its_rows_and_their_order(registry):
     registry.publish({"sources.yaml": f"sources:\n  a: {entry}\n".encode()})
     (source,) = registry.read().sources
     assert (source.publish, source.is_published_by_key) == ("rows", True)
+
+
+def test_a_registry_says_when_its_newest_file_was_written(tmp_path):
+    registry = Registry(str(tmp_path))
+    assert registry.changed_at() is None
+    for name, at in (("a.desc", 1_700_000_000), ("sources.yaml", 1_700_000_060)):
+        (tmp_path / name).write_bytes(b"")
+        os.utime(tmp_path / name, (at, at))
+    assert registry.changed_at() == datetime.fromtimestamp(1_700_000_060, UTC)

@@ -56,7 +56,10 @@ class Desk:
         self.planner = Planner(self.settings, NOBODY, NOBODY, self.queries)
         places = {"orders": ("orders", ["staging.orders"])}
         table = self.settings.dead_letter_table
-        self.counter = LetterCounter(table, self.planner.answer, self.planner.find_staging, places.get)
+        self.changed_at = None
+        self.counter = LetterCounter(
+            table, self.planner.answer, self.planner.find_staging, places.get, lambda _: self.changed_at
+        )
 
     def counts(self):
         return {(one.source, one.topic, one.code): (one.messages, one.repaired) for one in self.counter.count(DAY)}
@@ -136,6 +139,25 @@ def test_a_message_that_failed_again_has_been_a_dead_letter_since_the_first_time
     assert (found.code, found.messages) == ("not_json", 2)
     assert found.first_ingest_time == datetime(2026, 1, 10, 1, tzinfo=UTC)
     assert found.last_ingest_time == datetime(2026, 1, 10, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "unchanged"),
+    [
+        (1, "wrong_type", True),
+        (3, "wrong_type", False),
+        (None, "wrong_type", None),
+        # It may be permissions that were repaired.
+        (1, "publish_refused", None),
+    ],
+)
+def test_messages_that_would_fail_again_are_told_with_how_to_repair_them(desk, changed, code, unchanged):
+    fail(desk.lake, "a", code, 2)
+    desk.changed_at = None if changed is None else DAY + timedelta(hours=changed)
+    (found,) = desk.counter.count(DAY)
+    assert found.is_unchanged is unchanged
+    assert found.advice.startswith("Neither the registry nor the pipeline has changed") == (unchanged is True)
+    assert "refeed " in found.advice
 
 
 def test_what_has_become_a_row_is_repaired_and_not_sent_again_until_that_is_reverted(desk):
