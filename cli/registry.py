@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -31,6 +31,10 @@ app = typer.Typer(
     "fsspec can open.",
 )
 
+_ONLY_JSON: Final = (
+    "With a schema, Refeed reads JSON messages by its field names, and no binary protobuf messages."
+)
+
 FilesArgument = Annotated[
     list[Path] | None,
     typer.Argument(
@@ -45,6 +49,8 @@ FilesArgument = Annotated[
 def check(files: FilesArgument = None, as_json: JsonObjectOption = False) -> None:
     """Check the registry and print each fault with its position. FILES are checked as if they were published.
 
+    Refeed reads JSON messages by the field names of the schema, and no binary protobuf messages.
+
     The command also prints notes. A note is not a fault. It names a problem that can make merges of the source
     fail, or take different entities for one.
     """
@@ -57,7 +63,8 @@ def check(files: FilesArgument = None, as_json: JsonObjectOption = False) -> Non
         for s in snapshot.sources
     ]
     findings = find_doubtful(snapshot.sources)
-    notes = [f"note: {each.source}.{each.field}: {each.message}." for each in findings]
+    notes = [_ONLY_JSON] if any(not source.is_inferred for source in snapshot.sources) else []
+    notes += [f"note: {each.source}.{each.field}: {each.message}." for each in findings]
     print_found(
         {
             "version": snapshot.version,
@@ -94,8 +101,9 @@ def publish(
     Each file replaces the registry's file with the same name. To add a source, add it to a copy of the registry's
     sources.yaml. This file has one source without a schema:
     `sources: {orders: {topic: orders, schema: inferred}}`. Refeed infers its columns from the messages. With a
-    descriptor set, write `message: shop.Order` in place of `schema: inferred`. If a source has a key, such as
-    `key: id`, merges write its newest rows to a reporting table.
+    descriptor set, write `message: shop.Order` in place of `schema: inferred`. Refeed reads JSON messages by the
+    field names of this schema, and no binary protobuf messages. If a source has a key, such as `key: id`, merges
+    write its newest rows to a reporting table.
 
     The fields of a source are topic, subscription, message, schema, event_type_attribute, scalars_as_text,
     staging, reporting, key, event_time, partition, dedup_order, group, variant, delete, publish and

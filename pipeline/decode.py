@@ -166,9 +166,10 @@ class Decoder:
         try:
             source = parse_json(str(data, "utf-8"), numbers=self._numbers)
         except UnicodeDecodeError as exc:
-            return Refusal(index, "not_json", f"The message is not UTF-8: {exc}.")
+            return Refusal(index, "not_json", f"The message is not UTF-8: {exc}.{_format_hint(data)}")
         except (ValueError, RecursionError) as exc:
-            return Refusal(index, "not_json", f"The message is not JSON: {str(exc) or 'nested too deep'}.")
+            reason = f"The message is not JSON: {str(exc) or 'nested too deep'}."
+            return Refusal(index, "not_json", f"{reason}{_format_hint(data)}")
         if type(source) is not dict:
             return Refusal(index, "wrong_type", f"The message is {name_of(source)}, not an object.")
         findings = Findings()
@@ -307,6 +308,14 @@ def _has_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _format_hint(data: bytes) -> str:
+    """Return what a message lacks that does not begin like an object, such as one that protobuf encoded."""
+    text = data.lstrip()
+    if not text or text.startswith(b"{"):
+        return ""
+    return " Refeed reads JSON by the field names of the schema, and does not read binary protobuf messages."
 
 
 # What Arrow raises for a value that the column's type can't hold; a text with half a surrogate pair is one.

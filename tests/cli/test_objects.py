@@ -383,6 +383,13 @@ def test_a_guess_is_answered_with_a_command_that_there_is(refeed, guess):
         ("backfill orders --last 10m", "refeed backfill TOPIC --from 10m"),
         ("backfill orders --last=10m", "refeed backfill TOPIC --from 10m"),
         ("get pipelines", "refeed get streams"),
+        ("get webhooks", "REFEED_NOTIFY_URL"),
+        ("webhook create", "REFEED_NOTIFY_URL"),
+        ("get keys", "Use: refeed key list"),
+        ("get audit", "GET /audit"),
+        ("get releases", "Use: refeed release list"),
+        ("settings", "docs/reference/settings.md"),
+        ("get events", "Use: refeed events"),
     ],
 )
 def test_a_newcomers_guess_is_answered_with_what_does_it(refeed, line, right):

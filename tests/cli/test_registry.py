@@ -44,6 +44,12 @@ def test_files_are_checked_as_if_they_were_published_and_are_not(refeed, files, 
     assert result.code == 0
     assert "shop.Order" in result.out
     assert "inferred" in result.out
+    assert "no binary protobuf messages" in result.out
+    inferred = files(sources="sources: {hooks: {topic: hooks, schema: inferred}}")[1]
+    assert "protobuf" not in refeed("source", "check", inferred).out
+    for command in ("check", "publish"):
+        said = " ".join(refeed("source", command, "--help").out.split())
+        assert "no binary protobuf messages" in said
     assert Registry(settings.registry).read_files() == {}
 
 

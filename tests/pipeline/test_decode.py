@@ -39,6 +39,8 @@ def decoder(open_decoder):
         (b"", "not_json", "not JSON"),
         (b"{", "not_json", "not JSON"),
         (b"\xff{}", "not_json", "not UTF-8"),
+        (b"\x08\x01\x12\x03ann", "not_json", "does not read binary protobuf messages"),
+        (b"\x08\xff\x01", "not_json", "does not read binary protobuf messages"),
         (b'{"id": NaN}', "not_json", "NaN"),
         (b"[" * 100_000, "not_json", "not JSON"),
         (b'{"id": ' + b"9" * 5_000 + b"}", "not_json", "not JSON"),
