@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -27,7 +28,9 @@ from cli.terminal import (
     tabulate,
 )
 from model.declaration import declared_fields, json_name
+from model.errors import RefeedError
 from model.job import JobState
+from model.naming import counted
 from reporting.request import MergeCreate
 
 if TYPE_CHECKING:
@@ -216,6 +219,27 @@ def _has_arrived(backfill: Mapping[str, Any]) -> bool:
 _NEXT: Final = next_of(SUCCEEDED="refeed logs {id}", **dict.fromkeys(("FAILED", "CANCELLED"), "refeed retry {id}"))
 
 
+def _watch_merge(api: "RefeedApi", found: dict[str, Any]) -> dict[str, Any]:
+    """Return the merge once it has ended, and print which pipelines had messages left that it could not read."""
+    found = watch_job(api, found, _merge_progress)
+    if found["state"] == JobState.SUCCEEDED:
+        # Who may not see streams gets no hint.
+        with suppress(RefeedError):
+            for line in map(_render_waiting, api.list_streams()["streams"]):
+                if line is not None:
+                    err.print(f"{line} The merge read only rows that are in staging.")
+    return found
+
+
+def _render_waiting(stream: Mapping[str, Any]) -> str | None:
+    if stream["kind"] != "pipeline":
+        return None
+    if stream["backlog_messages"]:
+        return f"{stream['name']} has {counted(stream['backlog_messages'], 'pending message')}."
+    is_starting = stream["state"] == "STARTING"
+    return f"{stream['name']} is STARTING." if is_starting else None
+
+
 def _next_of_merge(found: Mapping[str, Any]) -> str:
     """Return the command to run next: a retry uses the rules that the merge began with, which may not fit."""
     for each in found.get("sources", ()):
@@ -252,7 +276,7 @@ MERGE: Final = job_kind(
     acts=("cancel", "retry"),
     rerun=_rerun(_names_of(MergeCreate), lambda api: api.merges),
     verbs=("logs",),
-    follow=lambda api, found: watch_job(api, found, _merge_progress),
+    follow=_watch_merge,
 )
 COMPACTION: Final = job_kind(
     "compaction",

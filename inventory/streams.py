@@ -283,6 +283,9 @@ def _stream(
     kind = _kind_of(name) if record is None else record.kind
     pulled = status if kind == StreamKind.BACKUP else {"subscriptions": report.named, **status}
     backlog = backlog_of(kind, pulled, stats, is_heard=state not in _SILENT)
+    if backlog is not None and not backlog.messages and _is_between_runs(state, record):
+        # A restore may not have made its seek yet.
+        backlog = None
     host, pid = status.get("host"), status.get("pid")
     totals, not_committed = _numbers(status.get("totals")), _number(status.get("not_committed"))
     return StreamOut(
@@ -310,6 +313,12 @@ def _stream(
         retained_until=_moment(retained_until(kind, pulled, stats, retentions)),
         **recorded_fields(record),
     )
+
+
+def _is_between_runs(state: StreamState, record: StreamRecord | None) -> bool:
+    """Whether the stream starts, or is stopped for a restore or an update."""
+    is_stopped = state is StreamState.DRAINING and record is not None and record.wanted is Wanted.RUNNING
+    return state is StreamState.STARTING or is_stopped
 
 
 def _reported_state(report: _Report) -> StreamState:

@@ -144,7 +144,7 @@ def calls(monkeypatch):
         calls.append((method, path, arguments.get("json", arguments.get("params"))))
         if path == "/jobs":
             return {"jobs": [MERGE], "next_page_token": "next"}
-        return MERGE
+        return {"streams": []} if path == "/streams" else MERGE
 
     monkeypatch.setattr(RefeedApi, "call", call)
     return calls
@@ -205,6 +205,23 @@ def test_merges_are_listed_and_shown(refeed, calls):
     assert listed.err == "more: --since 2026-01-02T00:00:00Z --page-token next\n"
     assert refeed("get", "merges").err == "more: --page-token next\n"
     assert json.loads(refeed("describe", MERGE["id"], "--json").out) == MERGE
+
+
+def test_a_merge_that_succeeded_says_what_waits_for_pipelines(refeed, calls, monkeypatch):
+    monkeypatch.setattr(JobCalls, "watch", lambda *_: iter([MERGE | {"state": "SUCCEEDED", "error": None}]))
+    waits = {"kind": "pipeline", "state": "RUNNING", "backlog_messages": 40}
+    streams = [
+        {**waits, "name": "pipeline-a"},
+        {**waits, "name": "pipeline-b", "backlog_messages": 0},
+        {**waits, "name": "pipeline-c", "state": "STARTING", "backlog_messages": None},
+        {**waits, "name": "backup", "kind": "backup"},
+    ]
+    monkeypatch.setattr(RefeedApi, "list_streams", lambda _: {"streams": streams})
+    said = refeed("watch", MERGE["id"]).err.splitlines()
+    assert said[-2:] == [
+        "pipeline-a has 40 pending messages. The merge read only rows that are in staging.",
+        "pipeline-c is STARTING. The merge read only rows that are in staging.",
+    ]
 
 
 def merged(since: str | None, changed: int) -> dict[str, Any]:

@@ -205,6 +205,32 @@ def test_pubsub_s_figures_of_a_stream_that_starts_are_those_of_its_subscriptions
     assert (unmeasured.backlog_messages, unmeasured.lag_seconds) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("state", "reported", "backlog"),
+    [
+        (StreamState.STARTING, [], None),
+        (StreamState.STARTING, [report(state="starting")], None),
+        (StreamState.DRAINING, [report(state="stopped")], None),
+        (StreamState.STARTING, [report()], 0),
+        (StreamState.RUNNING, [report()], 0),
+    ],
+    ids=["not reported", "starts", "stopped for a restore", "runs", "runs, and its agent knows"],
+)
+def test_nothing_is_known_to_wait_for_a_stream_only_once_it_runs(record, state, reported, backlog):
+    """A restore seeks before the start, and what it brings back is in no table yet."""
+    stats = {"refeed-backup.a": SubscriptionStats(0, 0.0)}
+    (found,) = read_streams(Path("/nowhere"), stats, reported, None, [replace(record, state=state)])
+    assert (found.backlog_messages, found.lag_seconds) == (backlog, backlog)
+    (pending,) = read_streams(
+        Path("/nowhere"),
+        {"refeed-backup.a": SubscriptionStats(3, 1.0)},
+        reported,
+        None,
+        [replace(record, state=state)],
+    )
+    assert pending.backlog_messages == 3, "what waits is known"
+
+
 def test_the_last_sample_of_a_stream_that_ended_bounds_what_came_after_it(record: StreamRecord) -> None:
     """At Google, where nobody measures for a stream that does not run."""
     at = datetime.now(UTC).timestamp() - 86_400
