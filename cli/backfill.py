@@ -121,9 +121,14 @@ def backfill(
             if idempotency_key is None:
                 # With a key, a repeated call must send the same request, and its plan is another one.
                 wanted = [{**asked, "plan_id": plan["plan_id"]} for asked, plan in zip(wanted, plans, strict=True)]
-        for asked in wanted:
+        for number, asked in enumerate(wanted, start=1):
             made = api.backfills.create(asked, idempotency_key=idempotency_key or str(uuid4()))
-            BACKFILL.finish(api, made, watch=watch, as_json=as_json)
+            try:
+                BACKFILL.finish(api, made, watch=watch, as_json=as_json)
+            except typer.Exit:
+                if left := [each["source_topic"] for each in wanted[number:]]:
+                    err.print(f"Not created, because the command ends here: the backfill of {', '.join(left)}.")
+                raise
 
 
 def _read_requests(topics: Sequence[str], query: str | None, given: Mapping[str, Any]) -> list[_Request]:

@@ -382,6 +382,28 @@ def test_a_watch_does_not_let_what_nobody_can_verify_look_verified(refeed, monke
     assert (result.code, is_said) == (0, state == "unknown")
 
 
+def test_a_watch_that_ends_at_a_pause_names_the_topics_that_have_no_backfill_yet(refeed, created, monkeypatch):
+    plan = {"plan_id": "pl_1", "rows": 2, "topic": "orders"}
+    monkeypatch.setattr(RefeedApi, "plan_backfill", lambda *_, **__: plan)
+    monkeypatch.setattr(RefeedApi, "list_topics", lambda _: {"topics": []})
+    answer_watch(monkeypatch, backfill("PAUSED", 1))
+    words = (
+        "backfill",
+        "orders",
+        "members",
+        "hooks",
+        "--from",
+        "2h",
+        "--start-paused",
+        "--yes",
+        "--watch",
+        "--json",
+    )
+    result = refeed(*words)
+    assert (result.code, len(created)) == (1, 1)
+    assert "the backfill of members, hooks." in result.err
+
+
 def test_a_retry_says_what_it_sends_and_may_be_watched(refeed, acted, monkeypatch):
     answer_watch(monkeypatch, backfill("SUCCEEDED", 2))
     assert refeed("retry", "bf_1", "--only", "failed", "--watch").code == 0
