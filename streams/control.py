@@ -97,10 +97,7 @@ def _parse_control(text: str) -> StreamControl:
     Raises:
         ValueError, TypeError: it is none.
     """
-    fields = json.loads(text)
-    if not isinstance(fields, dict):
-        raise TypeError("it is not an object")
-    control = StreamControl(**fields)
+    control = StreamControl(**json.loads(text))
     if control.order not in get_args(Order):
         raise ValueError(f"there is no order {control.order!r}")
     if type(control.number) is not int or control.number < 0:

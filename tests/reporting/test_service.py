@@ -103,6 +103,8 @@ def test_a_merge_is_of_every_source_with_a_key_and_runs_with_what_its_driver_has
         ("orders", "waiting"),
         ("returns", "waiting"),
     ]
+    counts = ("changed", "newer", "without_key", "rows_before", "rows_after")
+    assert {getattr(each, name) for each in made.sources for name in counts} == {0}
     reach(made.id, JobState.RUNNING)
     (launched,) = yard.launcher.launched
     assert launched.module == "reporting.job"

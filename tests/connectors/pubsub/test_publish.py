@@ -223,6 +223,22 @@ def test_by_key_a_request_has_one_key_and_a_key_has_one_request_under_way(publis
     assert sent == list(range(2500))
 
 
+def test_by_key_messages_of_other_keys_do_not_wait_for_an_answer(publisher, scripted):
+    gate = scripted.gate = threading.Event()
+    opener = threading.Timer(10, gate.set)
+    opener.start()
+
+    def room(_start):
+        if scripted.most_at_once > 1:
+            gate.set()
+        return 2
+
+    confirmations = list(publisher.publish_arrow(keyed("aabbccdd"), room=room, by_key=True))
+    opener.cancel()
+    assert scripted.most_at_once > 1
+    assert sum(c.rows for c in confirmations) == 8
+
+
 @pytest.mark.parametrize("bad", ["4", "5"])
 def test_by_key_nothing_of_a_key_overtakes_its_message_that_was_refused(publisher, scripted, bad):
     scripted.always = lambda request: (
