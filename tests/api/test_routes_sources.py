@@ -45,14 +45,18 @@ def test_the_terminal_lists_sources_and_shows_one(api, refeed):
     world.note("hooks", "", 2, WIDE, "staging.hooks")
     code, listed, _ = refeed("get", "sources")
     hooks = next(line for line in listed.splitlines() if line.startswith("hooks"))
-    assert (code, hooks.split()) == (0, ["hooks", "hooks", "default", "0", "3", "4", "-"])
+    assert (code, hooks.split()) == (0, ["hooks", "hooks", "0", "3", "2", "4", "-"])
+    wide = next(
+        line for line in refeed("get", "sources", "-o", "wide")[1].splitlines() if line.startswith("hooks")
+    )
+    assert wide.split() == ["hooks", "hooks", "default", "0", "3", "2", "4", "-"]
     since = "1970-01-02 03:04"
-    assert f"Group default: STAGED and DEAD LETTERS since {since}, when its stream's process started" in listed
+    assert f"Group default: STAGED, UNKNOWN and DEAD LETTERS since {since}, when its stream's process" in listed
     assert "odd: " in listed, "its fault is named"
     code, shown, _ = refeed("describe", "source/hooks")
     assert (code, "schema: inferred" in shown) == (0, True)
     assert f"staged: 3 rows since {since}, when the stream's process started" in shown
-    assert "unknown fields: a.b, 2 times since then" in shown
+    assert "unknown fields and enum values: a.b, 2 times since then" in shown
     assert "refused: wrong_type, 4 times since then" in shown
     assert "stream: pipeline-default is RUNNING, lag unknown, backlog unknown" in shown
     with api.client() as client:
