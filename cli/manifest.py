@@ -122,7 +122,16 @@ def apply(
 
     The command applies all manifests or none. With --prune and without --plan, it asks before it removes any.
 
-    A manifest for a merge every night: {kind: Schedule, name: nightly, cron: "0 2 * * *", job: {kind: merge}}.
+    One example of each kind:
+
+    {kind: Schedule, name: nightly, cron: "0 2 * * *", job: {kind: merge}}
+
+    {kind: Template, name: again, parameters: {topic: {required: true}}, launch: {kind: backfill, request:
+    {source_topic: "${topic}", from: 1h}}}
+
+    {kind: Rollout, name: backup-1-3, stream: backup, from: {release: "1.2"}, to: {release: "1.3"}}
+
+    'refeed check --manifest-schema' prints all fields, and docs/reference/manifest-fields.md describes them.
     'refeed describe manifest/NAME' prints an applied manifest as a file.
     """
     text = _ManifestText(_read_files(files))
@@ -221,16 +230,23 @@ def _read_files(paths: Sequence[Path], gate: "JobGate | None" = None) -> list[_M
             err.print(f"{path} can't be read: {exc.strerror}")
             continue
         names = []
+        wrong: list[ManifestInvalidError] = []
         try:
-            for source in split_manifests(content):
+            documents = split_manifests(content)
+        except ManifestInvalidError as exc:
+            documents = []
+            wrong.append(exc)
+        for source in documents:
+            try:
                 manifest = read_manifest(source)
                 names.append(manifest.name)
                 for warning in [] if gate is None else gate.check(manifest):
                     err.print(f"{path}: {warning['message']} ({warning['code']})")
-        except ManifestInvalidError as exc:
-            for error in exc.details["errors"]:
-                faults += 1
-                err.print(f"{path}:{error['line']}:{error['column']}: {error['message']}")
+            except ManifestInvalidError as exc:
+                wrong.append(exc)
+        for error in (each for exc in wrong for each in exc.details["errors"]):
+            faults += 1
+            err.print(f"{path}:{error['line']}:{error['column']}: {error['message']}")
         found.append(_ManifestFile(path, tuple(names), content))
     if faults:
         raise typer.Exit(ExitCode.FAILED)
@@ -276,7 +292,8 @@ def _plan_lines(found: Mapping[str, Any]) -> Iterator[str]:
             yield f"  warning: {warning['message']} ({warning['code']})"
     for each in found["refused"]:
         yield f"refused: {each['kind'] or 'manifest'} {each['name'] or 'without a name'}"
-    if not found["is_applied"]:
+    # Nobody can apply a plan of which a part is refused.
+    if not found["is_applied"] and not found["refused"]:
         yield f"plan {found['hash']}"
 
 

@@ -259,7 +259,8 @@ def _sentence(error: Any) -> Found:
         return path, _TAKEN_OUT[path[-2:]]
     if error["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
         return path, f"There is no field {str(path[-1])[:80]}."
-    return path, f"{named}: {error['msg'].removeprefix('Value error, ')}."
+    whose = f" in a {loc[0]}" if error["type"] == "missing" and len(path) == 1 else ""
+    return path, f"{named}: {error['msg'].removeprefix('Value error, ')}{whose}."
 
 
 def place_fault(source: YamlDocument, path: tuple[str | int, ...], message: str) -> dict[str, Any]:

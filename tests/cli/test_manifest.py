@@ -1,10 +1,13 @@
 """``refeed check``: checks manifests and prints their schema, without a service."""
 
 import json
+import re
 
 from typer.testing import CliRunner
 
 from cli.main import app
+from cli.manifest import _plan_lines, apply
+from rollout.manifests.manifest import parse_manifest
 from tests.rollout.manifests.test_manifest import MERGE
 
 RUNNER = CliRunner()
@@ -62,3 +65,31 @@ job:
 def test_a_folder_without_manifests_and_a_file_that_is_gone_are_wrong_usage(tmp_path):
     for path in (tmp_path, tmp_path / "gone.yaml"):
         assert RUNNER.invoke(app, ["check", "-f", str(path)]).exit_code != 0
+
+
+def test_each_faulty_document_of_a_file_is_named(tmp_path):
+    path = tmp_path / "all.yaml"
+    path.write_text(
+        f"{MERGE.replace('cron', 'corn')}---\n{MERGE}---\n{{kind: Rollout, name: up, stream: backup}}\n"
+    )
+    checked = RUNNER.invoke(app, ["check", "-f", str(path)])
+    assert checked.exit_code == 1
+    assert "There is no field corn." in checked.stderr
+    assert "from: Field required in a Rollout." in checked.stderr
+
+
+def test_help_names_where_the_fields_are_and_has_an_example_of_each_kind():
+    said = " ".join(apply.__doc__.split())
+    assert "refeed check --manifest-schema" in said
+    examples = re.findall(r"\{kind: (\w+), name.*?\}(?= \{kind: [A-Z]| ')", said)
+    whole = [found[0] for found in re.finditer(r"\{kind: \w+, name.*?\}(?= \{kind: [A-Z]| ')", said)]
+    assert examples == ["Schedule", "Template", "Rollout"]
+    for text in whole:
+        assert parse_manifest(text.encode()).name
+
+
+def test_a_refused_plan_has_no_hash():
+    plan = {"is_applied": False, "hash": "abc", "plans": [], "refused": []}
+    assert list(_plan_lines(plan)) == ["plan abc"]
+    refused = [{"kind": "Schedule", "name": "nightly", "errors": []}]
+    assert list(_plan_lines({**plan, "refused": refused})) == ["refused: Schedule nightly"]

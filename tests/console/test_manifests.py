@@ -106,7 +106,7 @@ def test_several_manifests_of_one_text_are_planned_and_applied_together(yard, br
     ("document", "said"),
     [
         ("a: [", "line 1, column"),
-        ("kind: Schedule", "name: Field required."),
+        ("kind: Schedule", "name: Field required in a Schedule."),
         ("[1]", "line 1, column 2: It: Input should be an object."),
         ("kind: Schedule\nname: x\ncrom: 1", "line 3, column 1"),
         ("", "The text contains no manifest."),

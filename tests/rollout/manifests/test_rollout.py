@@ -103,9 +103,9 @@ def test_every_declared_setting_of_a_stream_is_taken_and_nothing_else_is_in_the_
 @pytest.mark.parametrize(
     ("old", "new", "pointer", "words"),
     [
-        ("stream: backup\n", "", "/stream", "Field required"),
+        ("stream: backup\n", "", "/stream", "stream: Field required in a Rollout"),
         ("stream: backup", "stream: ../x", "/stream", "should match pattern"),
-        ("from: {}\n", "", "/from", "Field required"),
+        ("from: {}\n", "", "/from", "from: Field required in a Rollout"),
         ('to: {release: "1.3"}', "to: {}", "", "`from` and `to` are the same"),
         ('to: {release: "1.3"}', "to: {release: 1.3}", "/to/release", "valid string"),
         ('to: {release: "1.3"}', 'to: {release: ""}', "/to/release", "at least 1 character"),
