@@ -17,6 +17,7 @@ MENDS: Final = {
     "stream_ended": "refeed launch {name}",
     "stream_behind": "refeed get topics",
     "source_alert": "refeed source check",
+    "source_refuses": "refeed dead-letters",
     "topic_unread": "refeed attach",
 }
 DOES: Final[Mapping[tuple[str, str], str]] = {

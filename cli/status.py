@@ -24,10 +24,11 @@ _MADE_BY_NOBODY: Final = frozenset({"topic", "source"})
 def status(as_json: JsonOption = False) -> None:
     """Show streams and jobs, decisions that a person must make, and problems.
 
-    The command finds three kinds of problems. A stream does not report, fails, has an alert, is five minutes
-    behind, or has ended although messages wait for it. Topics are attached, but no backup runs. A job of the last
-    seven days failed or has missing messages. A failed update is a problem only if a manifest requested it. Any
-    other failed update is listed with what waits for a person.
+    The command finds these problems. A stream does not report, fails or failed lately, has an alert, is 5 minutes
+    behind, or has ended although messages wait for it. All of a source's latest messages became dead letters.
+    Topics are attached, but no backup runs. A job of the last seven days failed or has missing messages. A failed
+    update is a problem only if a manifest requested it. Any other failed update is listed with what waits for a
+    person.
     """
     with open_api() as api:
         found = api.read_status()

@@ -43,7 +43,11 @@ class FigureRecorder:
         now = now or datetime.now(UTC)
         totals, since = self._totals(), now - _LATELY
         figures = {
-            stream_subject(stream.name): {**_of_stream(stream), "others": _others(stream, totals, since)}
+            stream_subject(stream.name): {
+                **_of_stream(stream),
+                "others": _others(stream, totals, since),
+                "refused": _refused(stream, totals),
+            }
             for stream in self._streams()
             if not stream.is_over
         }
@@ -84,6 +88,12 @@ def _others(
         for each in totals.get(stream.name, ())
         if each.instance_id != stream.instance_id and each.reported_at >= since
     ]
+
+
+def _refused(stream: StreamOut, totals: Mapping[str, Sequence[InstanceTotal]]) -> dict[str, Any]:
+    """Return the rows and dead letters of each source of the stream's process that has dead letters."""
+    own = (each for each in totals.get(stream.name, ()) if each.instance_id == stream.instance_id)
+    return {source: list(counts) for each in own for source, counts in each.refused.items()}
 
 
 def _of_job(job: Job) -> dict[str, Any]:

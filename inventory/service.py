@@ -13,6 +13,7 @@ from inventory.catalog import Catalog, HistogramOut, TopicOut
 from inventory.gaps import GapItems
 from inventory.history import Over, history_start, render_history
 from inventory.messages import MessageBrowser, MessageData, MessagePage, MessageRequest
+from inventory.refused import REFUSED_WITHIN, judge_refused
 from inventory.retention import retentions_of
 from inventory.status import (
     GROWS_WITHIN,
@@ -286,11 +287,25 @@ class Inventory:
             problems.append(StatusProblem(exc.code, "pubsub", exc.message))
         streams = self._catalog.list_streams(stats, retentions)
         problems += judge_streams(streams, attached)
+        problems += self._judge_refused(streams)
         if self._snapshot_every:
             problems += judge_snapshots(
                 self._records(), self._snapshots(), every=self._snapshot_every, now=datetime.now(UTC)
             )
         return StreamCondition(streams, problems)
+
+    def _judge_refused(self, streams: Sequence[StreamOut]) -> Iterator[StatusProblem]:
+        instances = {stream.name: stream.instance_id for stream in streams if stream.state not in ENDED}
+        refusing = [
+            (name, total)
+            for name, totals in self.read_instance_totals().items()
+            for total in totals
+            if total.refused and total.instance_id == instances.get(name)
+        ]
+        since = datetime.now(UTC) - REFUSED_WITHIN
+        found = self._figures([stream_subject(name) for name, _ in refusing], since) if refusing else {}
+        for name, total in refusing:
+            yield from judge_refused(total, found.get(stream_subject(name), ()), since)
 
     def _find_stats(self) -> Mapping[str, SubscriptionStats] | None:
         with suppress(RefeedError):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -185,7 +185,8 @@ def read_streams(
 class InstanceTotal:
     """How many dead letters and messages an instance of a stream had when it last reported; it began with 0.
 
-    Replays are not among the dead letters.
+    Replays are not among the dead letters. ``refused`` has by source how many rows and how many dead letters there
+    were, if there was a dead letter.
     """
 
     instance_id: Any
@@ -193,6 +194,7 @@ class InstanceTotal:
     reported_at: datetime
     dead_letters: float
     messages: float = 0.0
+    refused: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def read_instance_totals(home: Path, reports: Sequence[StoredReport] = ()) -> dict[str, list[InstanceTotal]]:
@@ -211,8 +213,19 @@ def read_instance_totals(home: Path, reports: Sequence[StoredReport] = ()) -> di
         totals = _numbers(report.status.get("totals"))
         letters = count_letters(totals)
         if at is not None and letters is not None:
-            total = InstanceTotal(instance, started, at, letters, totals.get("messages", 0.0))
+            refused = _count_refused(report.status.get("sources"))
+            total = InstanceTotal(instance, started, at, letters, totals.get("messages", 0.0), refused)
             found.setdefault(name, []).append(total)
+    return found
+
+
+def _count_refused(sources: Any) -> dict[str, tuple[float, float]]:
+    """Return the rows and the dead letters of each source that has some; another version may count otherwise."""
+    found: dict[str, tuple[float, float]] = {}
+    for name, counts in sources.items() if isinstance(sources, dict) else ():
+        rows, refused = (_numbers(counts.get(kind)) for kind in ("rows", "refused"))
+        if refused:
+            found[name] = (rows.get("staged", 0.0), sum(refused.values()))
     return found
 
 

@@ -263,3 +263,15 @@ def test_a_job_that_another_release_wrote_is_named_and_keeps_no_other_from_being
     assert unknown in refeed("get", "jobs")[2]
     assert unknown in refeed("get", "backfills")[2]
     assert unknown in refeed("status")[1]
+
+
+def test_a_source_that_refuses_all_its_messages_is_a_problem_with_its_command(api, refeed):
+    counts = {"orders": {"rows": {"staged": 0}, "refused": {"not_json": 30}}}
+    report(api.home, "pipeline-a", state="running", totals={"dead_letters": 30}, sources=counts)
+    (problem,) = get(api, "/status")["problems"]
+    code, text, _ = refeed("status")
+    (api.home / "streams" / "pipeline-a" / "status.json").unlink()
+    assert (problem["code"], problem["name"]) == ("source_refuses", "orders")
+    assert code == 1
+    said = "  orders: All of the latest 30 messages of this source became dead letters. (source_refuses)"
+    assert text.splitlines()[1:3] == [said, "    refeed dead-letters"]
