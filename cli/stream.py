@@ -16,7 +16,7 @@ from cli.flags import read_given, takes_fields
 from cli.inventory import render_streams
 from cli.moments import UNKNOWN, render_count, render_minute, render_seconds
 from cli.objects import ObjectKind, follow_states, stream_name
-from cli.options import JsonOption, WatchOption, key_option
+from cli.options import JsonOption, WatchOption, YesOption, key_option
 from cli.parameters import parse_pairs
 from cli.remedies import MENDS, command_of
 from cli.snapshot import whole_id
@@ -109,13 +109,21 @@ def launch(
         typer.Option(
             "--watch",
             "-w",
-            help="Wait until the stream is RUNNING or WAITING or has ended. After two minutes, the command fails.",
+            help="Wait until the stream is RUNNING or WAITING or has ended. After two minutes, the command fails. "
+            "With template/NAME, watch the job until it has ended or waits for a person.",
         ),
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only with template/NAME: show the plan of the job, and launch nothing."),
+    ] = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
     """Launch a stream under a new name, launch a drained or cancelled stream again, or launch template/NAME.
+
+    If the template describes a backfill, the command prints the plan, and asks before it publishes.
 
     If you launch a stream again with its name alone, it keeps its earlier release and options. If you give an
     option, also give --kind: the stream then has only the options that you give. An agent starts the stream. If
@@ -123,12 +131,20 @@ def launch(
     """
     options = read_given(_Launch, given)
     if name.startswith("template/"):
-        if options or watch:
-            raise InputError("A template takes only --param, --idempotency-key and --json.")
-        launch_template(name.removeprefix("template/"), param, idempotency_key=idempotency_key, as_json=as_json)
+        if options:
+            raise InputError("A template takes no options of a stream. Give its parameters with --param.")
+        launch_template(
+            name.removeprefix("template/"),
+            param,
+            idempotency_key=idempotency_key,
+            dry_run=dry_run,
+            yes=yes,
+            watch=watch,
+            as_json=as_json,
+        )
         return
-    if param:
-        raise InputError("--param works only with template/NAME.")
+    if param or dry_run:
+        raise InputError("--param and --dry-run work only with template/NAME.")
     name = stream_name(name)
     with open_api() as api:
         if not options:
