@@ -360,6 +360,8 @@ def _next_command(found: Mapping[str, Any]) -> str:
     if found["agent"] is None:
         # An agent takes it within a second, where one runs.
         return f"refeed describe stream/{found['name']}; without an agent: {MENDS['stream_without_agent']}"
+    if found["error"] is None and found.get("failures"):
+        return MENDS["stream_failed"].format_map(found)
     return (MENDS["stream_failing"] if found["error"] else "refeed figures stream/{name}").format_map(found)
 
 

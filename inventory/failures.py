@@ -44,4 +44,5 @@ def count_failures(events: Iterable[HistoryEvent]) -> dict[tuple[str, int | None
 def _sum_up(last: HistoryEvent, count: int) -> StreamFailures:
     often = f" It failed {count} times in the last hour." if count > 1 else ""
     why = f": {last.why}" if last.why else "."
-    return StreamFailures(count=count, last_at=last.at, message=f"Failed at {render_moment(last.at)}{why}{often}")
+    at = render_moment(last.at.replace(microsecond=0))
+    return StreamFailures(count=count, last_at=last.at, message=f"Failed at {at}{why}{often}")
