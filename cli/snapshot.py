@@ -16,6 +16,7 @@ from cli.options import JsonOption, WatchOption, YesOption, key_option
 from cli.terminal import ExitCode, confirm, err, list_table, print_found, render_fault
 from model.errors import InputError
 from model.naming import counted
+from model.stream_snapshot import DISCARD_EFFECT
 
 if TYPE_CHECKING:
     from client.api import RefeedApi
@@ -91,7 +92,10 @@ def restore(
         if not yes and found["taken_at"] is not None and found["stream"] == name:
             its = counted(len(found["subscriptions"]), "subscription")
             err.print(f"The stream {name} and its {its} return to {found['taken_at']}.")
-            confirm("The stream is drained first, and started again afterwards. Continue?")
+            if discard_staged:
+                err.print(DISCARD_EFFECT)
+            delete = "Delete the rows?" if discard_staged else "Continue?"
+            confirm(f"The stream is drained first, and started again afterwards. {delete}")
         asked = api.roll_back_stream(
             name, snapshot_id, discard_staged=discard_staged, idempotency_key=str(uuid4())
         )

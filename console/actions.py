@@ -28,6 +28,7 @@ from console.view import plain_time
 from console.visit import Visit, problem_of
 from model.errors import RequestRefusedError
 from model.principal import RUN, STREAMS_OPERATE
+from model.stream_snapshot import DISCARD_EFFECT
 from model.stream_update import render_abandons
 
 _DEFAULT_DRAIN_SECONDS: Final = "120"
@@ -263,8 +264,7 @@ def _describe_rollback(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         "Delete the rows that were staged after the snapshot",
         kind="checkbox",
         value=given.get("discard_staged", ""),
-        help="Pub/Sub delivers the messages of these rows again, and the stream stages them again. Rows that "
-        "were already merged stay in the reporting tables.",
+        help=DISCARD_EFFECT,
     )
     effects = (
         "The stream returns to the state in the snapshot.",

@@ -11,6 +11,12 @@ from model.fault import FaultRecord
 # "7 days - (age of oldest unacked message in the subscription)", as Pub/Sub answers it:
 # https://cloud.google.com/pubsub/docs/reference/rest/v1/projects.snapshots
 _LONGEST_LIFE: Final = timedelta(days=7)
+# What a person reads before a restore that discards rows. Nothing counts the rows before the restore does.
+DISCARD_EFFECT: Final = (
+    "The rows that the stream staged after the snapshot are deleted. The restore counts them. Pub/Sub delivers "
+    "their messages again, and the stream stages them again. Rows that were already merged stay in the reporting "
+    "tables."
+)
 
 
 class SnapshotState(StrEnum):

@@ -1,6 +1,8 @@
 """Snapshots of streams over HTTP and in the terminal, and streams that are put back."""
 
+import io
 import json
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -9,7 +11,7 @@ from jobs.store.tables import EVENTS, JOBS, MANAGED_STREAMS, STREAM_SNAPSHOTS
 from model.fault import FaultRecord
 from model.stream_options import StreamKind
 from model.stream_record import Wanted
-from model.stream_snapshot import SnapshotState, SourceSnapshot
+from model.stream_snapshot import DISCARD_EFFECT, SnapshotState, SourceSnapshot
 from tests.worlds.job_store import empty
 from tests.worlds.restores import end_restore, list_running_restores
 from tests.worlds.snapshot_jobs import complete_snapshot, end_deletion, fail_snapshot
@@ -311,3 +313,16 @@ def test_a_restore_is_listed_shown_and_watched_by_its_id(api, client, refeed):
     end_restore(api.store, asked, error=fault)
     code, out, _ = refeed("watch", "latest")
     assert (code, "lease_held: Another stream holds it." in out) == (1, True)
+
+
+def test_a_restore_that_deletes_rows_says_so_before_the_question(api, refeed, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    refeed("snapshot", "backup", "--with-source")
+    (made,) = api.store.list_snapshots()
+    complete(api, made.id, SOURCE)
+    _, _, plain = refeed("restore", "backup", made.id)
+    _, _, discarding = refeed("restore", "backup", made.id, "--discard-staged")
+    assert ("Continue?" in plain, "are deleted" in plain) == (True, False), plain
+    assert "Delete the rows?" in discarding
+    assert DISCARD_EFFECT in " ".join(discarding.split())
+    assert not list_running_restores(api.store)

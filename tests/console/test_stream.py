@@ -10,6 +10,7 @@ import pytest
 from jobs.store.figures import stream_subject
 from model.stream_options import StreamKind
 from model.stream_record import StreamState
+from model.stream_snapshot import DISCARD_EFFECT
 from model.stream_update import UpdateRequest
 from tests.console.yard import make_yard, token_of
 from tests.contract.test_job_store_snapshots import complete
@@ -95,6 +96,7 @@ def test_a_snapshot_is_rolled_back_to_or_deleted_from_its_row(yard, browser):
     row = part(browser.get("/console/streams/backup"), "Snapshots").split(f">{snapshot}<")[1].split("</tr>")[0]
     assert f'href="/console/streams/backup/rollback?snapshot={snapshot}"' in row
     chosen = browser.get(f"/console/streams/backup/rollback?snapshot={snapshot}").text
+    assert DISCARD_EFFECT in chosen
     assert f'<option value="{snapshot}" selected>' in chosen
     path = f"/console/snapshots/{snapshot}/delete"
     assert f'href="{path}"' in row
