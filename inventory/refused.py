@@ -26,4 +26,6 @@ def judge_refused(total: InstanceTotal, points: Sequence[FigurePoint], since: da
         if before is not None and before[0] == rows:
             latest = refused - before[1]
             said = "The latest message" if latest == 1 else f"All of the latest {latest:,.0f} messages"
-            yield StatusProblem("source_refuses", source, f"{said} of this source became dead letters.")
+            yield StatusProblem(
+                "source_refuses", source, f"{said} of this source became dead letters, replays included."
+            )

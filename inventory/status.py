@@ -164,8 +164,9 @@ def growing_item(
         return None
     began, many = run[0][0], counted(sum(added for _, added in run), "message")
     message = (
-        f"{many} became dead letters since {render_moment(began)}, without replayed messages. "
-        "'refeed dead-letters' shows the reasons. Without a new one, this item goes after one hour."
+        f"{many} became dead letters since {render_moment(began.replace(microsecond=0))}, "
+        "without replayed messages. 'refeed dead-letters' shows the reasons. "
+        "Without a new one, this item goes after one hour."
     )
     launched_by = stream.launched_by
     return InboxItem("dead_letters", "stream", stream.name, stream.state, None, launched_by, began, message)

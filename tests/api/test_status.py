@@ -273,5 +273,5 @@ def test_a_source_that_refuses_all_its_messages_is_a_problem_with_its_command(ap
     (api.home / "streams" / "pipeline-a" / "status.json").unlink()
     assert (problem["code"], problem["name"]) == ("source_refuses", "orders")
     assert code == 1
-    said = "  orders: All of the latest 30 messages of this source became dead letters. (source_refuses)"
-    assert text.splitlines()[1:3] == [said, "    refeed dead-letters"]
+    said = "All of the latest 30 messages of this source became dead letters, replays included."
+    assert text.splitlines()[1:3] == [f"  orders: {said} (source_refuses)", "    refeed dead-letters"]

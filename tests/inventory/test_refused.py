@@ -47,7 +47,7 @@ def test_a_source_is_named_if_its_latest_messages_all_became_dead_letters(starte
     """The process has counted 100 rows and 30 dead letters."""
     total = InstanceTotal("in_1", ago(started), NOW, 30, refused={"orders": (100, 30)})
     found = [(each.code, each.name, each.message) for each in judge_refused(total, points, SINCE)]
-    said = f"All of the latest {count} messages of this source became dead letters."
+    said = f"All of the latest {count} messages of this source became dead letters, replays included."
     assert found == ([] if count is None else [("source_refuses", "orders", said)])
 
 
