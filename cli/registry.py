@@ -142,7 +142,8 @@ def publish(
                 f"The running 'refeed up' reads the registry {read}, so it does not read what you published. To "
                 "publish to that registry, unset REFEED_REGISTRY."
             )
-        elif topics:
+            return
+        if topics:
             out.print(f"The pipeline begins to read {', '.join(topics)} within about a minute, if it runs.")
             out.print("It does not read messages that are published earlier. 'refeed backfill' replays these.")
         for topic in topics:

@@ -100,6 +100,7 @@ def test_a_source_that_goes_to_another_registry_than_the_running_up_s_is_not_pro
     monkeypatch.setenv("REFEED_REGISTRY", str(tmp_path / "mine"))
     result = refeed("source", "publish", path)
     assert "begins to read" not in result.out
+    assert "next:" not in result.out
     assert "The running 'refeed up' reads the registry /shop/registry" in " ".join(result.err.split())
     assert "unset REFEED_REGISTRY" in " ".join(result.err.split())
     found = json.loads(refeed("doctor", "--json").out)["findings"]

@@ -15,6 +15,10 @@ Refeed reads its settings from the environment variables of each process. Refeed
 To keep settings in a file, copy [.env.example](../../.env.example) to `.env` and run `set -a; . ./.env; set +a`
 before `refeed`.
 
+While `refeed up` runs, a command with the same home uses its registry, lake, tables, job store and folders, unless
+the command's own environment sets them. `refeed doctor` shows settings that differ from those of `refeed up`, and
+variables that are no settings.
+
 An empty variable means the default, except for `REFEED_MERGE_AT`. If a value is wrong, the command ends with exit
 code 2. The error message names every wrong variable."""
 
