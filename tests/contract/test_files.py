@@ -175,6 +175,15 @@ def test_a_folder_that_is_made_appears_whole_or_not_at_all(files, reopen):
     assert there.read("manifest").decode() == name
 
 
+def test_what_a_killed_maker_of_a_folder_has_written_is_removed_by_the_next(tmp_path):
+    selection = DiskFiles(tmp_path / "selection")
+    killed = selection.making()
+    killed.__enter__().write("rows", b"1")
+    with selection.making() as made:
+        made.complete("manifest", b"2")
+    assert [each.name for each in tmp_path.iterdir()] == ["selection"]
+
+
 def test_of_two_who_make_a_folder_at_once_it_is_one_s_whole(files, reopen):
     """A driver that stood still, and was replaced by another one, goes on where it was."""
     late, quick = (opened.folder("selection").making() for opened in (files, reopen()))
