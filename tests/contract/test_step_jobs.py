@@ -157,7 +157,8 @@ def test_a_step_that_kills_its_agent_each_time_ends_within_its_bound(move: Move,
         if move.store.get(job.id).state.is_final:
             break
     ended = move.store.get(job.id)
-    assert (ended.state, ended.error.code) == (JobState.FAILED, "step_timeout")
+    assert ended.state == JobState.FAILED
+    assert ended.error.code == "step_timeout"
     assert move.clock.now - began <= timedelta(seconds=ATTEMPTS * (SECONDS + 10) + 30)
     assert move.ended == [JobState.FAILED]
 
