@@ -55,7 +55,12 @@ def create(
     key with the scope backfills.admin may do everything.
     """
     scopes = [text if text in SCOPES else f"backfills.{text}" for text in scope]
-    expires_at = None if days == 0 else datetime.now(UTC) + timedelta(days=days)
+    from jobs.keys import check_key
+
+    now = datetime.now(UTC)
+    expires_at = None if days == 0 else now + timedelta(days=days)
+    # Before anything is said of a key that can't be created.
+    check_key(name, scopes, topic, expires_at, now)
     with open_deployment() as deployment:
         if deployment.keyring.is_empty():
             err.print("This is the first key. After it is created, the API refuses calls without a key.")

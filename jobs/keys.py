@@ -50,9 +50,7 @@ class Keyring:
             RequestInvalidError: the name, a scope, a topic or the expiry is wrong; every fault is in the details.
         """
         now = datetime.now(UTC)
-        faults = list(_faults(name, scopes, topics, expires_at, now))
-        if faults:
-            raise RequestInvalidError("The key can't be created.", errors=faults)
+        check_key(name, scopes, topics, expires_at, now)
         prefix, secret = _random_text(8)[:_PREFIX_CHARS], _random_text(_SECRET_BYTES)
         token = f"{KEY_MARK}{prefix}_{secret}"
         key = ApiKey(
@@ -159,13 +157,14 @@ def _random_text(size: int) -> str:
     return base64.b32encode(secrets.token_bytes(size)).decode().rstrip("=").lower()
 
 
-def _faults(
+def check_key(
     name: str,
     scopes: Sequence[str],
     topics: Sequence[str] | None,
     expires_at: datetime | None,
     now: datetime,
-) -> list[dict[str, str]]:
+) -> None:
+    """Raise what :meth:`Keyring.create` would raise."""
     faults = []
     if not _NAME.fullmatch(name):
         said = "A key's name must have 1 to 100 characters: letters, digits, spaces and . _ - @"
@@ -185,4 +184,5 @@ def _faults(
             faults.append(fault_at("/topics", "topic_invalid", exc.message))
     if expires_at is not None and expires_at <= now:
         faults.append(fault_at("/expires_at", "expiry_invalid", "The expiry is in the past."))
-    return faults
+    if faults:
+        raise RequestInvalidError("The key can't be created.", errors=faults)

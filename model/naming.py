@@ -9,14 +9,17 @@ _FEW_SECONDS: Final = 10.0
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
-def did_you_mean(name: str, known: Collection[str]) -> str:
+def did_you_mean(name: str, known: Collection[str], *, prefix: str = "") -> str:
     """Return a sentence, after a blank, with the known names that are close to ``name``; empty when none is.
+
+    ``prefix`` is what all of them begin with.
 
     Example:
         >>> did_you_mean("ordres", ["orders", "members"])
         ' Did you mean orders?'
     """
-    close = get_close_matches(name, known, n=_MAX_CLOSE_NAMES)
+    ends = {each.removeprefix(prefix): each for each in known}
+    close = [ends[end] for end in get_close_matches(name.removeprefix(prefix), ends, n=_MAX_CLOSE_NAMES)]
     return f" Did you mean {' or '.join(close)}?" if close else ""
 
 

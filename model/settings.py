@@ -400,6 +400,7 @@ _OTHER_VARIABLES: Final = (
     "REFEED_FAILPOINTS",
 )
 # Kubernetes sets these in each pod for a service that is called refeed or refeed-api.
+_PREFIX: Final = "REFEED_"
 _SERVICE_LINK: Final = re.compile(r"REFEED_(?:\w+_)?(?:SERVICE_(?:HOST|PORT)\w*|PORT(?:_\d+_\w+)?)")
 
 
@@ -413,9 +414,9 @@ def describe_unknown(env: Mapping[str, str]) -> dict[str, str]:
     known = {*_OTHER_VARIABLES, *_declared_names(Settings)}
     referred = {value.removeprefix("env:") for value in env.values() if value.startswith("env:")}
     return {
-        name: f"Refeed has no setting {name}.{did_you_mean(name, sorted(known))}"
+        name: f"Refeed has no setting {name}.{did_you_mean(name, sorted(known), prefix=_PREFIX)}"
         for name in sorted(env)
-        if name.startswith("REFEED_") and name not in known | referred and not _SERVICE_LINK.fullmatch(name)
+        if name.startswith(_PREFIX) and name not in known | referred and not _SERVICE_LINK.fullmatch(name)
     }
 
 
