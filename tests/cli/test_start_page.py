@@ -31,6 +31,6 @@ def test_the_consumer_prints_what_is_a_replay(refeed, pubsub_server, tmp_path):
             assert refeed("publish", str(lines)).code == 0
             wait_until(lambda: out.read_text().count("\n") == 2, seconds=60, why="both messages are printed")
         finally:
-            consumer.terminate()
+            consumer.kill()
             consumer.wait(30)
     assert sorted(out.read_text().splitlines()) == ['{"id":1} no replay', '{"id":2} bf_1']
