@@ -98,7 +98,7 @@ def doctor(
 
 def examine() -> Iterator[Finding]:
     """Yield what each look finds; none of them leaves anything changed."""
-    from model.settings import describe_unknown
+    from model.unknown_settings import describe_unknown
 
     yield _examine_python()
     yield _examine_java()

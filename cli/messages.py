@@ -122,7 +122,7 @@ def _lines(topic: str, page: Mapping[str, Any], attributes: Sequence[str], *, is
 
 
 def _second(time: str, *, later: int = 0) -> str:
-    """Return a time without its fraction of a second, or so many seconds later."""
+    """Return a time cut to whole seconds, plus ``later`` seconds."""
     moment = datetime.fromisoformat(time).replace(microsecond=0) + timedelta(seconds=later)
     return moment.isoformat().replace("+00:00", "Z")
 

@@ -116,7 +116,7 @@ def report(name: Annotated[str, typer.Argument(help="Name of the stream.")]) -> 
 
 def unknown_settings() -> list[str]:
     """Return a warning for each variable of this process that only looks like a setting."""
-    from model.settings import describe_unknown
+    from model.unknown_settings import describe_unknown
 
     return [f"{sentence} The variable has no effect." for sentence in describe_unknown(os.environ).values()]
 

@@ -264,7 +264,7 @@ def render_figures(columns: Sequence[str], rows: Sequence[Sequence[str]], *, lef
     """Return rows below their columns' names, 80 characters wide; after ``left`` columns of text come figures.
 
     Where a row would be longer, long texts are cut, but for the first cell: a name that is there to be copied. If
-    that is not enough, every first cell has a line of its own in a terminal; with ``-o wide`` no row is too long.
+    that is not enough, a terminal shows each first cell on its own line. ``-o wide`` cuts and splits nothing.
     In a pipe, a row is always one line, which a search finds whole.
 
     Example:

@@ -48,7 +48,7 @@ class ConnectServer:
     """One Spark Connect server of a home; kept in ``<folder>/connect.json`` so that it outlives who started it.
 
     A service that restarts finds the server its running jobs depend on. The server listens on 127.0.0.1 only, and
-    answers only who has its token: whoever it answers can run any code as this user.
+    requires a token, because a client of it can run any code as this user.
     ``environment`` is that of :func:`connectors.spark.session.spark_environment`.
     """
 

@@ -312,7 +312,7 @@ def test_a_template_that_a_schedule_launches_is_changed_by_who_may_do_what_it_la
         'kind: Schedule\nname: nightly\ncron: "0 0 * * *"\njob: {kind: template, request: {template: replay}}\n'
     )
     alone = api.make_key(SCHEDULES_APPLY, name="alone")
-    assert put(api, template, alone).status_code == 200, "nobody's rights launch it yet"
+    assert put(api, template, alone).status_code == 200, "no schedule launches it yet"
     assert put(api, schedule, ann).status_code == 200
     changed = template.replace("orders", "clicks")
     narrow = api.make_key(RUN, SCHEDULES_APPLY, name="narrow", topics=("orders",))

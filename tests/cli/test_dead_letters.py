@@ -9,16 +9,7 @@ import pytest
 from cli.dead_letters import dead_letter_lines
 from client.api import RefeedApi
 from client.jobs import KindCalls
-
-PLAN: dict[str, Any] = {
-    **{name: [] for name in ("samples", "subscriptions", "warnings")},
-    "plan_id": "pl_1",
-    "expires_at": "2026-01-01T00:15:00Z",
-    "rows": 12,
-    "topic": "orders",
-    "window": None,
-    "rows_by_topic": {},
-}
+from tests.worlds.plans import PLAN
 
 
 def reason(code: str, messages: int, repaired: int | None, source: str = "orders") -> dict[str, Any]:

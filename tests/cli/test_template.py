@@ -10,6 +10,7 @@ import pytest
 from cli.objects import ObjectKind
 from client.api import RefeedApi
 from tests.cli.backfills import backfill
+from tests.worlds.plans import PLAN
 
 REPLAY: dict[str, Any] = {
     "name": "replay",
@@ -28,15 +29,6 @@ REPLAY: dict[str, Any] = {
     },
 }
 TIDY: dict[str, Any] = {**REPLAY, "document": {**REPLAY["document"], "launch": {"kind": "merge"}}}
-PLAN: dict[str, Any] = {
-    **{name: [] for name in ("samples", "subscriptions", "warnings")},
-    "plan_id": "pl_1",
-    "expires_at": "2026-01-01T00:15:00Z",
-    "rows": 12,
-    "topic": "orders",
-    "window": None,
-    "rows_by_topic": {},
-}
 NIGHTLY: dict[str, Any] = {"name": "nightly", "kind": "Schedule", "document": {"job": {"kind": "merge"}}}
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from model.errors import SettingsError
 from model.principal import UPLOAD_SCOPES
-from model.settings import describe_unknown, read_settings
+from model.settings import read_settings
+from model.unknown_settings import describe_unknown
 
 
 def test_an_empty_environment_gives_defaults_under_the_users_home():
