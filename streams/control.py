@@ -100,7 +100,7 @@ def _parse_control(text: str) -> StreamControl:
     control = StreamControl(**json.loads(text))
     if control.order not in get_args(Order):
         raise ValueError(f"there is no order {control.order!r}")
-    if type(control.number) is not int or control.number < 0:
+    if type(control.number) is not int:
         raise ValueError(f"{control.number!r} is not the number of an order")
     _check_bound("timeout_seconds", control.timeout_seconds, least=0.0)
     _check_bound("batch_seconds", control.batch_seconds, least=0.0)

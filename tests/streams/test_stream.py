@@ -30,7 +30,7 @@ def _handlers():
 
 def run(home, instance, monkeypatch):
     """Run a stream that is told to end as soon as it runs; return what happened, in its order."""
-    said = []
+    said, opened = [], []
     folder = StreamFolder.of(home, "backup", instance)
 
     def stop_spark():
@@ -48,6 +48,7 @@ def run(home, instance, monkeypatch):
 
     @contextmanager
     def open_work(owned):
+        opened.append(owned.stream)
         committer = SimpleNamespace(name="backup", status=owned.status)
         yield StreamWork(committer, lambda _: None, lambda: os.kill(os.getpid(), signal.SIGTERM))
         said.append("the lease is given back")
@@ -58,6 +59,7 @@ def run(home, instance, monkeypatch):
     run_stream(settings, folder, query, open_work=open_work, place={"project": "p"})
     status = StatusFile.read(folder.status)
     assert (status["state"], status["not_committed"], status["place"]) == ("stopped", 0, {"project": "p"})
+    assert [status["instance"]] == ([instance] if instance else opened), "else its id in the home"
     assert not folder.scratch.exists()
     return said
 

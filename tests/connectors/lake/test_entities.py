@@ -66,9 +66,9 @@ def test_columns_whose_values_repeat_have_a_dictionary_and_no_others_do(tmp_path
 
 
 def test_statistics_are_kept_of_keys_and_of_all_that_is_no_text(tmp_path):
-    fields = (Field("id", "STRING"), Field("note", "STRING"), Field("total", "INT64"), Field("at", "TIMESTAMP"))
-    schema = arrow_schema(RowSchema(fields))
-    batch = pa.RecordBatch.from_pylist([{"id": "a", "note": "b", "total": 1, "at": 1}], schema)
+    kinds = {"id": "STRING", "note": "STRING", "raw": "BYTES", "total": "INT64", "at": "TIMESTAMP"}
+    schema = arrow_schema(RowSchema(tuple(Field(*each) for each in kinds.items())))
+    batch = pa.RecordBatch.from_pylist([{"id": "a", "note": "b", "raw": b"c", "total": 1, "at": 1}], schema)
     (file,) = write_partition(str(tmp_path), None, schema, iter([batch]), keys=("id",))
     group = pq.ParquetFile(tmp_path / file.path).metadata.row_group(0)
     columns = [group.column(place) for place in range(group.num_columns)]
