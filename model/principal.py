@@ -31,7 +31,7 @@ SCOPES: Final[dict[str, str]] = {
     "topics, it can read only messages of these topics",
     STREAMS_READ: "see streams, their options and their histories",
     STREAMS_OPERATE: "launch, change, drain, cancel, snapshot and roll back streams; attach and detach topics. "
-    "If a key is limited to topics, it can attach and detach only these topics",
+    "If a key is limited to topics, it can attach, detach and publish Kinesis records to only these topics",
     SCHEDULES_APPLY: "apply, remove, pause and resume schedules of jobs that the caller may start",
     ROLLOUTS_APPLY: "apply, remove, reverse and cancel rollouts, which change the release or options of streams",
     ADMIN: "do everything that the other scopes allow, and read the audit log",

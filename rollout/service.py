@@ -13,6 +13,7 @@ from jobs.store.stream_rows import check_versions
 from jobs.versions import Versions
 from model.declaration import declared_fields
 from model.errors import (
+    ForbiddenError,
     RequestInvalidError,
     SnapshotExpiredError,
     SnapshotRefusedError,
@@ -82,10 +83,12 @@ class StreamService:
             IdempotencyKeyReusedError: the key came before with another request.
             StreamSnapshotNotFoundError: there is no such snapshot.
             SnapshotRefusedError: no stream of this kind and group can start from the snapshot, or it has expired.
+            ForbiddenError: it would publish to a topic that the principal may not publish to.
         """
         principal.require(STREAMS_OPERATE)
         kind = StreamKind(request.kind)
         options = self._check_launch(request, kind)
+        require_topic(principal, kind, {"topic": None, **options})
         if request.snapshot is not None:
             self._check_snapshot(request.snapshot, options.get("group"))
 
@@ -263,6 +266,19 @@ def check_work(name: str, kind: StreamKind, options: Mapping[str, Any], living: 
             does = f"the {kind} of {work}" if work else f"the {kind}"
             message = f"{other.name} is already {does}. Drain or cancel it first."
             raise StreamExistsError(message, name=other.name, kind=other.kind, state=other.state)
+
+
+def require_topic(principal: Principal, kind: StreamKind, options: Mapping[str, Any]) -> None:
+    """Raise when ``options`` let a stream publish to a topic that the caller may not publish to.
+
+    Raises:
+        ForbiddenError: they name such a topic, or the settings', which nobody knows here, to a caller with topics.
+    """
+    if kind is not StreamKind.KINESIS or "topic" not in options or principal.topics is None:
+        return
+    if options["topic"] is None:
+        raise ForbiddenError(f"{principal.name} may publish to some topics only. Name one in the option topic.")
+    principal.require_topic(options["topic"])
 
 
 def _unchangeable(record: StreamRecord, options: Mapping[str, Any]) -> list[dict[str, str]]:

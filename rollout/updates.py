@@ -21,7 +21,7 @@ from model.stream_update import (
     UpdateRequest,
     UpdateState,
 )
-from rollout.service import any_release
+from rollout.service import any_release, require_topic
 from rollout.shadow_work import show_update
 
 _LOG: Final = structlog.get_logger()
@@ -71,6 +71,7 @@ class UpdateService:
         record = self._store.get_stream(stream)
         if errors := _errors_of(record, request):
             raise RequestInvalidError.of_all(errors)
+        require_topic(principal, record.kind, request.options)
         made = self._store.create_update(
             stream,
             request,

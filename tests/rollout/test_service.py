@@ -5,13 +5,23 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from model.errors import RequestInvalidError, SnapshotExpiredError, SnapshotRefusedError, StreamExistsError
-from model.principal import LOCAL
+from model.errors import (
+    ForbiddenError,
+    RequestInvalidError,
+    SnapshotExpiredError,
+    SnapshotRefusedError,
+    StreamExistsError,
+)
+from model.principal import LOCAL, STREAMS_OPERATE, Principal
 from model.stream_snapshot import SourceSnapshot
+from model.stream_update import UpdateRequest
 from rollout.request import StreamLaunch
 from rollout.service import StreamService
 from rollout.starter import stream_arguments
+from rollout.updates import UpdateService
 from tests.worlds.snapshot_jobs import complete_snapshot
+
+BOT = Principal("key:bot", frozenset({STREAMS_OPERATE}), ("shop-*",))
 
 
 @pytest.fixture
@@ -74,6 +84,22 @@ def test_a_kinesis_stream_is_read_once_for_each_topic(service):
         launch("again", start="TRIM_HORIZON")
     assert launch("other", topic="members").is_living
     assert launch("third", region="us-east-1").is_living
+
+
+def test_a_key_with_topics_lets_a_kinesis_stream_publish_to_these_alone(store, service):
+    def launch(**options):
+        return service.launch(StreamLaunch(name="clicks", kind="kinesis", options=options), principal=BOT)
+
+    with pytest.raises(ForbiddenError, match="may not publish to the topic orders"):
+        launch(topic="orders")
+    with pytest.raises(ForbiddenError, match="Name one in the option topic"):
+        launch(stream="clicks")
+    assert launch(topic="shop-eu").is_living
+    updates = UpdateService(store)
+    for topic in ("orders", None):
+        with pytest.raises(ForbiddenError):
+            updates.create("clicks", UpdateRequest(None, {"topic": topic}, {}), principal=BOT)
+    assert updates.create("clicks", UpdateRequest(None, {"slots": 2}, {}), principal=BOT).stream == "clicks"
 
 
 @pytest.mark.parametrize("seconds", [-1.0, 86_401.0, float("nan")])
