@@ -55,6 +55,9 @@ def test_every_history_is_in_the_list_and_keys_only_where_they_may_be_seen(store
         "manifest",
     }
     assert store.list_last_events(datetime.now(UTC) + timedelta(hours=1), limit=100) == []
+    first, *later = sorted(event.number for event in store.list_last_events(since, limit=100))
+    newer = store.list_last_events(since, limit=100, after=first)
+    assert sorted(event.number for event in newer) == later
 
 
 def test_what_happened_to_a_topic_or_a_source_is_its_history_and_in_the_list(store, insert):

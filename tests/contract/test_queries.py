@@ -122,6 +122,15 @@ def test_what_is_looked_into_for_its_rows_has_the_same_figures(world, monkeypatc
     assert not figures.is_cut
 
 
+def test_a_column_of_an_unknown_type_is_no_time_of_publication(world):
+    query = world.validate(condition="AND topic = 'orders'")
+    columns = (replace(each, type="unknown") if each.name == "publish_time" else each for each in query.output)
+    wanted = ReplayQuery(replace(query, output=tuple(columns)))
+    figures = world.queries.examine(wanted, keep_as=f"pl_{uuid.uuid4().hex}")
+    assert (figures.rows, dict(figures.rows_by_topic)) == (ROWS, {"orders": ROWS})
+    assert (figures.first_publish_time, dict(figures.rows_by_hour)) == (None, {})
+
+
 def test_a_query_may_read_only_what_its_caller_pays_for(world):
     scanned = []
     wanted = replace(ReplayQuery(world.validate()), max_bytes_billed=10**12, check_bill=scanned.append)
