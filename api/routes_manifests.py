@@ -25,7 +25,8 @@ from api.schemas_manifests import (
     SchedulesOut,
 )
 from api.state import services_of
-from rollout.manifests.service import ManifestService, Schedule
+from rollout.manifests.schedules import Schedule, ScheduleService
+from rollout.manifests.service import ManifestService
 
 router: Final = APIRouter(tags=["manifests"])
 _NO_SUCH: Final = "There is no such manifest."
@@ -63,6 +64,7 @@ async def manifest_body(request: Request) -> bytes:
 
 
 OpenManifests = Annotated[ManifestService, Depends(service_of(lambda services: services.manifests))]
+OpenSchedules = Annotated[ScheduleService, Depends(service_of(lambda services: services.schedules))]
 Body = Annotated[bytes, Depends(manifest_body)]
 
 
@@ -154,9 +156,9 @@ def remove_manifest(
 
 
 @router.get("/schedules", response_model=SchedulesOut)
-def list_schedules(manifests: OpenManifests, caller: Caller) -> Any:
+def list_schedules(schedules: OpenSchedules, caller: Caller) -> Any:
     """List all schedules, with the times of their next runs and with their last runs."""
-    return {"schedules": manifests.list_schedules(principal=caller)}
+    return {"schedules": schedules.list_schedules(principal=caller)}
 
 
 @router.get(
@@ -164,9 +166,9 @@ def list_schedules(manifests: OpenManifests, caller: Caller) -> Any:
     response_model=ScheduleOut,
     responses=versioned(s404=_NO_SCHEDULE, s422="The name is not valid."),
 )
-def get_schedule(name: ManifestName, response: Response, manifests: OpenManifests, caller: Caller) -> Any:
+def get_schedule(name: ManifestName, response: Response, schedules: OpenSchedules, caller: Caller) -> Any:
     """Show a schedule, with the times of its next runs and with its last runs."""
-    return _shown(manifests.get_schedule(name, principal=caller), response)
+    return _shown(schedules.get(name, principal=caller), response)
 
 
 @router.post(
@@ -176,7 +178,7 @@ def get_schedule(name: ManifestName, response: Response, manifests: OpenManifest
 )
 def run_schedule(
     name: ManifestName,
-    manifests: OpenManifests,
+    schedules: OpenSchedules,
     caller: Caller,
     versions: ExpectedManifestVersions,
     *,
@@ -187,7 +189,7 @@ def run_schedule(
     If the previous run has not ended, the schedule's `overlap` decides whether the run waits or is skipped. The
     call also runs a paused schedule.
     """
-    return manifests.run(name, principal=caller, idempotency_key=idempotency_key, versions=versions)
+    return schedules.run(name, principal=caller, idempotency_key=idempotency_key, versions=versions)
 
 
 def _add_schedule_action(verb: str, about: str, act: Callable[..., Schedule]) -> None:
@@ -201,18 +203,18 @@ def _add_schedule_action(verb: str, about: str, act: Callable[..., Schedule]) ->
     def act_on_schedule(
         name: ManifestName,
         response: Response,
-        manifests: OpenManifests,
+        schedules: OpenSchedules,
         caller: Caller,
         versions: ExpectedManifestVersions,
     ) -> Any:
-        return _shown(act(manifests, name, principal=caller, versions=versions), response)
+        return _shown(act(schedules, name, principal=caller, versions=versions), response)
 
 
 _add_schedule_action(
-    "pause", "Pause a schedule. A paused schedule starts no jobs. Running jobs continue.", ManifestService.pause
+    "pause", "Pause a schedule. A paused schedule starts no jobs. Running jobs continue.", ScheduleService.pause
 )
 _add_schedule_action(
-    "resume", "Resume a schedule. Runs that were due during the pause are skipped.", ManifestService.resume
+    "resume", "Resume a schedule. Runs that were due during the pause are skipped.", ScheduleService.resume
 )
 
 

@@ -164,7 +164,7 @@ def _list_inbox(services: Services, inventory: Inventory, caller: Principal) -> 
     items += services.sources.list_inbox(principal=caller)
     items += services.changes.list_inbox(principal=caller)
     items += services.uploads.list_inbox(principal=caller)
-    items += services.manifests.list_inbox(principal=caller)
+    items += services.schedules.list_inbox(principal=caller)
     items += services.updates.list_inbox(principal=caller)
     items += services.snapshots.list_inbox(principal=caller)
     return sorted(items, key=lambda item: item.since or _EVER)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rollout.checking import CheckService
     from rollout.known_releases import KnownReleases
     from rollout.launching import TemplateService
+    from rollout.manifests.schedules import ScheduleService
     from rollout.manifests.service import ManifestService
     from rollout.manifests.upload_status import UploadStatus
     from rollout.service import StreamService
@@ -58,6 +59,7 @@ class Services:
     checks: "CheckService"
     templates: "TemplateService"
     manifests: "ManifestService"
+    schedules: "ScheduleService"
     uploads: "UploadStatus"
     changes: "ChangeService"
     stream_changes: "StreamChanges"

@@ -23,6 +23,7 @@ from inventory.backups import TopicBackups
 from jobs.sessions import SessionDesk
 from jobs.user_sessions import UserSessionDesk
 from model.settings import Settings
+from rollout.manifests.schedules import ScheduleService
 
 _LOG: Final = structlog.get_logger()
 
@@ -79,6 +80,7 @@ def open_services(deployment: Deployment) -> Iterator[Services]:
             checks=deployment.checks,
             templates=deployment.templates,
             manifests=deployment.manifests,
+            schedules=ScheduleService(deployment.store),
             uploads=deployment.upload_status,
             changes=deployment.changes,
             stream_changes=deployment.stream_changes,

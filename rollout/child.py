@@ -173,10 +173,8 @@ class Child:
     def _signal(self, send: Callable[[int, int], None], number: int) -> None:
         if self._process is None or (send is os.kill and self._process.poll() is not None):
             return
-        try:
+        with suppress(ProcessLookupError):
             send(self._process.pid, number)
-        except ProcessLookupError:
-            return
 
 
 class FoundProcess:

@@ -31,14 +31,12 @@ class StreamFence:
         lease = stream_lease(options, self._project)
         with lock_home(state) as stream:
             if isinstance(options, PipelineStreamOptions):
-                tables = self._warehouse.open_row_tables(stream=stream, lease=lease)
-                with closing(tables):
+                with closing(self._warehouse.open_row_tables(stream=stream, lease=lease)) as tables:
                     tables.create()
                     with hold_lease(tables.leases(), lease, stream):
                         yield tables
             else:
-                archive = self._warehouse.open_archive()
-                with closing(archive):
+                with closing(self._warehouse.open_archive()) as archive:
                     archive.check()
                     with hold_lease(archive.leases(), lease, stream):
                         yield None

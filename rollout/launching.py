@@ -8,11 +8,11 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from backfill.steer.service import BackfillService
 from jobs.store import JobStore
-from model.errors import ManifestNotFoundError, RequestInvalidError, fault_at
-from model.naming import did_you_mean
+from model.errors import RequestInvalidError, fault_at
 from model.principal import PLAN, RUN, STREAMS_OPERATE, Principal
 from model.stream_options import StreamKind
 from reporting.service import MergeService
+from rollout.manifests.lookup import get_manifest
 from rollout.manifests.slots import Slot
 from rollout.manifests.template import KIND, LAUNCHES, TemplateManifest, read_template
 from rollout.service import StreamService
@@ -53,11 +53,7 @@ class TemplateService:
             ManifestNotFoundError: there is none.
             ManifestInvalidError: this release does not take it.
         """
-        records = {each.name: each for each in self._store.list_manifests(kind=KIND)}
-        if name not in records:
-            meant = did_you_mean(name, records)
-            raise ManifestNotFoundError(f"There is no template {name[:80]}.{meant}", name=name[:80])
-        return read_template(records[name].document)
+        return read_template(get_manifest(self._store, name, KIND).document)
 
     def launch(
         self,

@@ -136,7 +136,7 @@ class Releases:
                 raise ReleaseInvalidError(
                     f"{name!r} is not a valid name for a release. Use up to 64 lower-case letters, digits and .+_-"
                 )
-            found = self.get_release(name) if self._has(name) else None
+            found = self.get_release(name) if name in self._names() else None
             if found is not None and found.sha256 != sha256:
                 message = f"{name} is another wheel already: {found.wheel}. Choose another name with --name."
                 raise ReleaseExistsError(message, name=name, sha256=found.sha256)
@@ -228,15 +228,11 @@ class Releases:
             raise EnvironmentFailedError(message, release=name)
         return python
 
-    def _has(self, name: str) -> bool:
-        return name in self._names()
-
     def _names(self) -> list[str]:
         return sorted(path.parent.name for path in self._folder.glob(f"[!.]*/{_RECORD}"))
 
     def _check(self, name: str) -> None:
-        if not self._has(name):
-            names = self._names()
+        if name not in (names := self._names()):
             message = f"There is no release {name[:80]} in {self._folder}.{did_you_mean(name, names)}"
             raise ReleaseNotFoundError(message, name=name[:80], releases=names)
 

@@ -41,8 +41,6 @@ _log = structlog.get_logger(__name__)
 
 # What passes by itself: the next try goes on where this one ended.
 _PASSING: Final = (LeaseHeldError, PubSubUnavailableError, StoreUnavailableError, WarehouseUnavailableError)
-
-
 # Longer than a drain takes, and than an outage of Pub/Sub or the warehouse usually lasts.
 _STOP_SECONDS: Final = 3600.0
 _PUT_BACK_SECONDS: Final = 3 * 3600.0
@@ -190,10 +188,9 @@ class StreamRestorer:
         kept = []
         plan = PlanFacts.read(state / PLAN_FILE)
         for source, name in ((source, name) for source, names in plan.tables.items() for name in names):
+            stays = f"{name} keeps the rows that were staged since the snapshot:"
             if source in merges:
-                kept.append(
-                    f"{name} keeps the rows that were staged since the snapshot: {merges[source]} merges them."
-                )
+                kept.append(f"{stays} {merges[source]} merges them.")
                 continue
             try:
                 rows = discard_staged(tables, name, journal, snapshot.taken_at)
@@ -202,10 +199,7 @@ class StreamRestorer:
             except RefeedError as exc:
                 # The stream is back, and knows what stays.
                 _log.warning("staged_not_discarded", stream=restore.stream, table=name, error=exc.message)
-                kept.append(
-                    f"{name} keeps the rows that were staged since the snapshot: "
-                    f"{safe_message(exc.code, exc.message)}"
-                )
+                kept.append(f"{stays} {safe_message(exc.code, exc.message)}")
                 continue
             _log.info("staged_discarded", stream=restore.stream, table=name, rows=rows)
             self._note(restore, f"discarded {counted(rows, 'row')} of {name}", why=None)

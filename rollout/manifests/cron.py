@@ -156,19 +156,14 @@ class Timing:
             >>> noon.name_slots(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
             'the slot of 2026-03-01T12:00Z'
         """
+        until = until if self.end is None else min(until, self.end)
         first = next(self.after(since), until)
         if first >= until:
             return None
-        last = self.before(until)
-        return (
-            f"the slot of {_minute(first)}"
-            if last <= first
-            else f"the slots from {_minute(first)} to {_minute(last)}"
-        )
-
-
-def _minute(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%dT%H:%MZ}"
+        first_text, last_text = (f"{slot:%Y-%m-%dT%H:%MZ}" for slot in (first, self.before(until)))
+        if first_text == last_text:
+            return f"the slot of {first_text}"
+        return f"the slots from {first_text} to {last_text}"
 
 
 def parse_zone(name: str) -> ZoneInfo:

@@ -1,5 +1,6 @@
 """The schedule that the setting REFEED_MERGE_AT makes, and others that merge the same beside it."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import time, timedelta
 from typing import Any, Final
@@ -30,26 +31,36 @@ def nightly_merge(at: time) -> Manifest:
     return Manifest(document, read_spec(document))
 
 
-def find_doubles(manifest: Manifest, store: JobStore) -> tuple[dict[str, str], ...]:
-    """Return a warning for each other schedule that merges a source which this one merges."""
-    job = manifest.spec.job if isinstance(manifest.spec, ScheduleManifest) else None
-    found = []
-    for record in store.list_manifests(kind=schedule.KIND) if isinstance(job, MergeJob) else ():
-        with suppress(ManifestInvalidError):
-            other = read_schedule(record.document)
-            if record.name != manifest.name and _merge_same(job, other.job):
-                way = f"set {SETTINGS}= (empty)" if record.source == SETTINGS else f"delete {record.name}"
-                message = (
-                    f"The schedule {record.name} merges the same sources, at {other.cron} {other.time_zone}. "
-                    f"If one merge is enough, {way}."
-                )
-                found.append({"code": "merge_scheduled_twice", "message": message})
-    return tuple(found)
+def find_doubles(changes: Mapping[str, Manifest | None], store: JobStore) -> dict[str, list[dict[str, str]]]:
+    """Return warnings by the name of a schedule: one for each other schedule that merges a source of its merge.
+
+    ``changes`` are what is to be applied, None for a manifest that is to be removed.
+    """
+    specs: dict[str, Any] = {name: each.spec for name, each in changes.items() if each is not None}
+    owners = {}
+    for record in store.list_manifests(kind=schedule.KIND):
+        owners[record.name] = record.source
+        if record.name not in changes:
+            with suppress(ManifestInvalidError):
+                specs[record.name] = read_schedule(record.document)
+    merges = {
+        name: (spec.job.request.source or "all", _render_double(spec, owners.get(name)))
+        for name, spec in specs.items()
+        if isinstance(spec, ScheduleManifest) and isinstance(spec.job, MergeJob)
+    }
+    return {
+        name: [
+            {"code": "merge_scheduled_twice", "message": message}
+            for other, (source, message) in merges.items()
+            if other != name and (source == merges[name][0] or "all" in {source, merges[name][0]})
+        ]
+        for name in merges.keys() & changes.keys()
+    }
 
 
-def _merge_same(job: Any, other: Any) -> bool:
-    """Whether both jobs are merges that have a source in common."""
-    if not isinstance(job, MergeJob) or not isinstance(other, MergeJob):
-        return False
-    sources = {job.request.source, other.request.source}
-    return len(sources) == 1 or not sources.isdisjoint({None, "all"})
+def _render_double(spec: ScheduleManifest, owner: str | None) -> str:
+    way = f"set {SETTINGS}= (empty)" if owner == SETTINGS else f"delete {spec.name}"
+    return (
+        f"The schedule {spec.name} merges the same sources, at {spec.cron} {spec.time_zone}. "
+        f"If one merge is enough, {way}."
+    )

@@ -5,7 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from jobs.versions import Versions
-from model.errors import ForbiddenError, ManifestInvalidError, RefeedError, RequestInvalidError
+from model.errors import (
+    ForbiddenError,
+    ManifestChangedError,
+    ManifestInvalidError,
+    RefeedError,
+    RequestInvalidError,
+)
 from model.event import ValueChange, find_changes
 from model.manifest_record import ManifestRecord
 from model.plain_yaml import YamlDocument
@@ -109,6 +115,12 @@ def refuse_all(refused: Sequence[RefusedManifest], names: Collection[str]) -> Re
     said = " ".join(error.message for error in errors)
     count = f"{len(refused)} of {len(refused) + len(names)} manifests are refused, so nothing was applied."
     return ManifestInvalidError(f"{count} {said}", errors=[fault for each in refused for fault in each.faults])
+
+
+def check_versions(name: str, record: ManifestRecord | None, versions: Versions) -> None:
+    """Raise ManifestChangedError if the manifest is at none of ``versions``."""
+    if versions is not None and (record is None or record.version not in versions):
+        raise ManifestChangedError(f"{name} has changed since you read it.", name=name)
 
 
 def check_choices(count: int, *, is_planned: bool, prune: bool, versions: Versions) -> None:

@@ -19,6 +19,7 @@ from reporting.service import MergeService
 from rollout.launching import TemplateService
 from rollout.manifests.cron import parse_zone
 from rollout.manifests.rollout import RolloutWanted
+from rollout.manifests.schedule import Job
 from rollout.manifests.slots import Slot, fill_request
 from rollout.rollouts import RolloutService
 from rollout.snapshots import SnapshotService
@@ -56,6 +57,11 @@ def require_scope(kind: str, request: Mapping[str, Any], principal: Principal) -
         principal.require(RUN)
         if kind == "backfill":
             principal.require_topic(str(request.get("topic") or request.get("source_topic")))
+
+
+def require_job(job: Job, principal: Principal) -> None:
+    """Raise unless the principal may itself do what a schedule of this job does; as :func:`require_scope`."""
+    require_scope(job.kind, job.model_dump(mode="json")["request"], principal)
 
 
 class ScheduledJobs:

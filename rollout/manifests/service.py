@@ -1,15 +1,13 @@
-"""Manifests as callers plan, apply and remove them by their names, and the schedules that they make."""
+"""Manifests as callers plan, apply and remove them by their names."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, time, timedelta
+from dataclasses import replace
+from datetime import time
 from functools import partial
-from itertools import islice
 from typing import Final
 
 import structlog
 
-from jobs.inbox_items import FAILURE_DAYS, InboxItem
 from jobs.store import JobStore
 from jobs.versions import Versions
 from model.errors import (
@@ -22,16 +20,15 @@ from model.errors import (
     WarehouseError,
 )
 from model.event import HistoryEvent
-from model.job import JobState
-from model.manifest_record import ManifestRecord, ScheduleRun, Settlement
+from model.manifest_record import ManifestRecord
 from model.moment import render_moment
-from model.naming import did_you_mean
 from model.plain_yaml import YamlDocument
 from model.principal import READ, ROLLOUTS_APPLY, RUN, SCHEDULES_APPLY, STREAMS_READ, Principal
 from model.rollout_record import NewRollout
 from model.stream_update import StreamUpdate, UpdateState
 from rollout.manifests import rollout, schedule, template
 from rollout.manifests.job_gate import JobGate
+from rollout.manifests.lookup import find_manifest, get_manifest
 from rollout.manifests.manifest import (
     Manifest,
     parse_manifest,
@@ -46,13 +43,13 @@ from rollout.manifests.plan import (
     ManifestsPlan,
     RefusedManifest,
     check_choices,
+    check_versions,
     plan_change,
     refuse_all,
 )
 from rollout.manifests.rollout import RolloutManifest
 from rollout.manifests.schedule import CompactionJob, RolloutJob, ScheduleManifest, read_schedule
-from rollout.manifests.scheduled_jobs import require_scope
-from rollout.manifests.scheduler import settle_now
+from rollout.manifests.scheduled_jobs import require_job, require_scope
 from rollout.manifests.template import TemplateManifest
 from rollout.rollouts import RolloutService
 from rollout.shadow_work import show_update
@@ -60,8 +57,6 @@ from sql.worker import GateUnavailableError
 
 # Who owns what callers apply.
 API: Final = "api"
-_SHOWN_SLOTS: Final = 5
-_SHOWN_RUNS: Final = 10
 # kind -> the scope that applies and removes it
 _SCOPES: Final = {
     schedule.KIND: SCHEDULES_APPLY,
@@ -72,16 +67,6 @@ _SCOPES: Final = {
 _UNANSWERED: Final = (StoreError, WarehouseError, GateUnavailableError)
 _TIMING: Final = ("cron", "time_zone", "start", "end")
 _LOG: Final = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """A schedule with its next slots, and its last runs, newest first."""
-
-    record: ManifestRecord
-    spec: ScheduleManifest
-    next_slots: tuple[datetime, ...]
-    runs: tuple[ScheduleRun, ...]
 
 
 class ManifestService:
@@ -140,7 +125,12 @@ class ManifestService:
         if prune:
             named = {*changes, *(each.name for each in refused)}
             changes |= self._removals(named, principal, validate_only=validate_only)
-        plan = ManifestsPlan(tuple(change.plan for change in changes.values()), tuple(refused))
+        doubles = find_doubles({name: change.manifest for name, change in changes.items()}, self._store)
+        plans = [
+            replace(change.plan, warnings=(*change.plan.warnings, *doubles.get(name, ())))
+            for name, change in changes.items()
+        ]
+        plan = ManifestsPlan(tuple(plans), tuple(refused))
         if refused and not validate_only:
             raise refuse_all(refused, changes)
         if plan_hash not in {None, plan.hash}:
@@ -208,9 +198,9 @@ class ManifestService:
             UpdateInProgressError: a rollout of it has not ended.
         """
         principal.require_any(*_SCOPES.values())
-        record = self._get(name)
+        record = get_manifest(self._store, name)
         principal.require(_SCOPES[record.kind])
-        _check_versions(name, record, versions)
+        check_versions(name, record, versions)
         removed = self._carry_out(ManifestChange(plan_change(name, None, record)), principal)
         _LOG.info("manifest_removed", manifest=name, by=principal.name)
         return removed
@@ -218,7 +208,7 @@ class ManifestService:
     def get(self, name: str, *, principal: Principal) -> ManifestRecord:
         """Return the manifest as it was applied."""
         principal.require_any(READ, STREAMS_READ, *_SCOPES.values())
-        record = self._get(name)
+        record = get_manifest(self._store, name)
         principal.require_any(*_sight_of(record))
         return record
 
@@ -231,78 +221,6 @@ class ManifestService:
         principal.require_any(READ, STREAMS_READ, *_SCOPES.values())
         return [each for each in self._store.list_manifests() if any(map(principal.may, _sight_of(each)))]
 
-    def list_schedules(self, *, principal: Principal) -> list[Schedule]:
-        """Return all schedules, by name."""
-        principal.require_any(READ, SCHEDULES_APPLY)
-        return [self._show(record) for record in self._store.list_manifests(kind=schedule.KIND)]
-
-    def get_schedule(self, name: str, *, principal: Principal) -> Schedule:
-        """Return the schedule."""
-        principal.require_any(READ, SCHEDULES_APPLY)
-        return self._show(self._get_schedule(name))
-
-    def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
-        """Return schedules whose last run, in the last seven days, could not start its job.
-
-        A job that failed is in the inbox itself.
-        """
-        principal.require_any(READ, SCHEDULES_APPLY)
-        runs = self._store.list_unstarted(self._store.now() - timedelta(days=FAILURE_DAYS))
-        living = {record.name for record in self._store.list_manifests(kind=schedule.KIND)} if runs else set()
-        return [_unstarted_item(run) for run in runs if run.schedule in living]
-
-    def pause(self, name: str, *, principal: Principal, versions: Versions = None) -> Schedule:
-        """Let no slot of the schedule be due until :meth:`resume`; what runs goes on.
-
-        Raises:
-            ManifestChangedError: it is at none of ``versions``; so :meth:`resume` and :meth:`run`.
-        """
-        return self._pause(name, f"{principal.name} paused it.", principal, versions)
-
-    def resume(self, name: str, *, principal: Principal, versions: Versions = None) -> Schedule:
-        """Let slots be due from now on; those of the pause are not made up for.
-
-        Raises:
-            ForbiddenError: ``principal`` may not do itself what the job does.
-        """
-        principal.require(SCHEDULES_APPLY)
-        _require_job(read_schedule(self._get_schedule(name).document), principal)
-        return self._pause(name, None, principal, versions)
-
-    def _pause(self, name: str, why: str | None, principal: Principal, versions: Versions) -> Schedule:
-        principal.require(SCHEDULES_APPLY)
-        record = self._get_schedule(name)
-        _check_versions(name, record, versions)
-        expected = None if versions is None else record.version
-        changed = self._store.pause_schedule(
-            name, why, actor=principal.name, expected_version=expected, name_passed=_name_passed
-        )
-        return self._show(changed)
-
-    def run(
-        self, name: str, *, principal: Principal, idempotency_key: str | None = None, versions: Versions = None
-    ) -> ScheduleRun:
-        """Run the schedule's job now, as ``principal`` and for the newest slot that has ended.
-
-        A paused one runs too. Beside a run that has not ended the overlap decides as about a slot. The same key
-        gives back the first run.
-
-        Raises:
-            ForbiddenError: ``principal`` may not do itself what the job does.
-        """
-        principal.require(SCHEDULES_APPLY)
-        self._get_schedule(name)
-
-        def choose(record: ManifestRecord, now: datetime, living: Sequence[ScheduleRun]) -> Settlement:
-            _check_versions(name, record, versions)
-            spec = read_schedule(record.document)
-            _require_job(spec, principal)
-            return settle_now(spec, now, living, principal)
-
-        made = self._store.add_run(name, choose, actor=principal.name, idempotency_key=idempotency_key)
-        _LOG.info("schedule_run_asked", schedule=name, slot=made.slot.isoformat(), by=principal.name)
-        return made
-
     def keep_nightly_merge(self, at: time | None) -> None:
         """Have the schedule that REFEED_MERGE_AT is short for, or none with None.
 
@@ -314,7 +232,7 @@ class ManifestService:
             else:
                 manifest = nightly_merge(at)
                 self._put(manifest, Principal(SETTINGS, frozenset({RUN})), SETTINGS, None)
-                for each in find_doubles(manifest, self._store):
+                for each in find_doubles({NIGHTLY_MERGE: manifest}, self._store)[NIGHTLY_MERGE]:
                     _LOG.warning("merge_scheduled_twice", schedule=NIGHTLY_MERGE, problem=each["message"])
         except ManifestNotFoundError:
             return
@@ -333,25 +251,22 @@ class ManifestService:
 
         With ``validate_only``, the caller may lack the scopes that applying it needs.
         """
-        record = self._find(manifest.name)
+        record = find_manifest(self._store, manifest.name)
         if not validate_only:
             for kind in {manifest.kind, *(() if record is None else (record.kind,))}:
                 principal.require(_SCOPES[kind])
             if isinstance(manifest.spec, ScheduleManifest):
-                _require_job(manifest.spec, principal)
-        _check_versions(manifest.name, record, versions)
+                require_job(manifest.spec.job, principal)
+        check_versions(manifest.name, record, versions)
         plan = plan_change(manifest.name, manifest, record)
-        # A schedule that merges the same may be newer than this one.
-        doubles = find_doubles(manifest, self._store)
         if plan.action == "none":
+            assert record is not None, "it has the same content"
             # What was applied stays good: nothing is asked about it again.
-            note = None if record is None else self._note(record, principal)
-            return ManifestChange(replace(plan, note=note, warnings=doubles), manifest)
+            return ManifestChange(replace(plan, note=self._note(record, principal)), manifest)
         if isinstance(manifest.spec, TemplateManifest) and not validate_only:
             self._require_launch(manifest.spec, principal)
-        findings = () if self._queries is None else self._queries.check(manifest)
-        plan = replace(plan, warnings=(*findings, *doubles))
-        return ManifestChange(plan, manifest, self._prepare(manifest))
+        findings = () if self._queries is None else tuple(self._queries.check(manifest))
+        return ManifestChange(replace(plan, warnings=findings), manifest, self._prepare(manifest))
 
     def _require_launch(self, spec: TemplateManifest, principal: Principal) -> None:
         """Raise unless ``principal`` may do what the template launches, if a schedule does so with its rights."""
@@ -400,15 +315,14 @@ class ManifestService:
 
     def _prepare(self, manifest: Manifest) -> NewRollout | None:
         """Return the rollout that begins with the manifest, None where none does; one of a schedule is checked."""
-        if isinstance(manifest.spec, ScheduleManifest):
-            if isinstance(manifest.spec.job, RolloutJob):
-                self._rollouts.check(manifest.spec.job.request, manifest.name, pointer="/job/request")
-            elif isinstance(manifest.spec.job, CompactionJob):
+        match manifest.spec:
+            case RolloutManifest() as wanted:
+                return self._rollouts.prepare(wanted, manifest.name)
+            case ScheduleManifest(job=RolloutJob() as job):
+                self._rollouts.check(job.request, manifest.name, pointer="/job/request")
+            case ScheduleManifest(job=CompactionJob()):
                 self._check_compaction()
-            return None
-        if not isinstance(manifest.spec, RolloutManifest):
-            return None
-        return self._rollouts.prepare(manifest.spec, manifest.name)
+        return None
 
     def _put(
         self,
@@ -457,66 +371,8 @@ class ManifestService:
             return f"{said.rstrip('.')}."
         return f"{said.rstrip('.')}. Refeed tries the file again when its content changes."
 
-    def _show(self, record: ManifestRecord) -> Schedule:
-        spec = read_schedule(record.document)
-        since = max(record.settled_until, self._store.now())
-        slots = () if record.paused is not None else tuple(islice(spec.timing().after(since), _SHOWN_SLOTS))
-        return Schedule(record, spec, slots, tuple(self._store.list_runs(record.name, limit=_SHOWN_RUNS)))
-
-    def _find(self, name: str) -> ManifestRecord | None:
-        try:
-            return self._store.get_manifest(name)
-        except ManifestNotFoundError:
-            return None
-
-    def _get(self, name: str) -> ManifestRecord:
-        found = self._find(name)
-        if found is None:
-            raise self._unknown(name)
-        return found
-
-    def _get_schedule(self, name: str) -> ManifestRecord:
-        found = self._find(name)
-        if found is None:
-            raise self._unknown(name, schedule.KIND)
-        if found.kind != schedule.KIND:
-            raise ManifestNotFoundError(f"{name} is a {found.kind}, not a schedule.", name=name)
-        return found
-
-    def _unknown(self, name: str, kind: str | None = None) -> ManifestNotFoundError:
-        meant = did_you_mean(name, [record.name for record in self._store.list_manifests(kind=kind)])
-        noun = "manifest" if kind is None else kind.lower()
-        return ManifestNotFoundError(f"There is no {noun} {name[:80]}.{meant}", name=name[:80])
-
-
-def _require_job(spec: ScheduleManifest, principal: Principal) -> None:
-    require_scope(spec.job.kind, spec.job.model_dump(mode="json")["request"], principal)
-
 
 def _sight_of(record: ManifestRecord) -> tuple[str, ...]:
     """Return the scopes of which one is enough to see a manifest: who launches streams sees their templates."""
     of_streams = (STREAMS_READ,) if record.kind == template.KIND else ()
     return (READ, *of_streams, *_SCOPES.values())
-
-
-def _check_versions(name: str, record: ManifestRecord | None, versions: Versions) -> None:
-    if versions is not None and (record is None or record.version not in versions):
-        raise ManifestChangedError(f"{name} has changed since you read it.", name=name)
-
-
-def _name_passed(record: ManifestRecord, now: datetime) -> str | None:
-    return read_schedule(record.document).timing().name_slots(record.settled_until, now)
-
-
-def _unstarted_item(run: ScheduleRun) -> InboxItem:
-    message = f"The run of {run.slot:%Y-%m-%dT%H:%MZ} could not start its job: {run.why or 'nobody knows why'}"
-    return InboxItem(
-        "failure",
-        "schedule",
-        run.schedule,
-        JobState.FAILED,
-        None,
-        f"schedule:{run.schedule}",
-        run.finished_at,
-        message,
-    )

@@ -89,6 +89,10 @@ def test_a_second_schedule_of_the_same_merge_is_warned_of(api, client, refeed, t
     warnings = one(plan(client, MERGE.replace("15 0", "15 1")))["warnings"]
     assert [each["message"].split()[2] for each in warnings] == ["nightly-merge", "orders"]
     assert one(plan(client, SNAPSHOT))["warnings"] == []
+    # Two of one text are warned of each other.
+    both = plan(client, "\n---\n".join([orders, MERGE.replace("merges", "new")])).json()["plans"]
+    warned = {each["name"]: {say["message"].split()[2] for say in each["warnings"]} for each in both}
+    assert warned == {"orders": {"merges", "nightly-merge", "new"}, "new": {"merges", "nightly-merge", "orders"}}
     for name in ("merges", "orders"):
         assert client.delete(f"/manifests/{name}").status_code == 200
 

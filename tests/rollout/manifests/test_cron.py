@@ -106,6 +106,13 @@ def test_nothing_is_due_before_start_or_from_end_on() -> None:
     assert due("15 0 * * *", "2026-01-01T00:00:00Z", 9, **bounds) == ["2026-03-03T00:15", "2026-03-04T00:15"]
 
 
+def test_no_slot_is_named_that_the_end_of_a_schedule_leaves_out() -> None:
+    noon = Timing(Cron.parse("0 12 * * *"), ZoneInfo("UTC"), end=datetime(2026, 3, 3, 12, tzinfo=UTC))
+    since, until = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 9, tzinfo=UTC)
+    assert noon.name_slots(since, until) == "the slots from 2026-03-01T12:00Z to 2026-03-02T12:00Z"
+    assert noon.name_slots(datetime(2026, 3, 4, tzinfo=UTC), until) is None
+
+
 def test_the_instant_before_is_found_near_and_far() -> None:
     for cron, before in [
         ("* * * * *", "2026-03-01T00:14"),

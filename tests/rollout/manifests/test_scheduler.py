@@ -23,6 +23,7 @@ from rollout.manifests import scheduler as module
 from rollout.manifests.schedule import read_schedule
 from rollout.manifests.scheduled_jobs import StartedJob
 from rollout.manifests.scheduler import Scheduler
+from rollout.manifests.schedules import ScheduleService
 from rollout.manifests.service import ManifestService
 from tests.work import counted
 
@@ -68,6 +69,7 @@ class Yard:
         self.store._database.now = lambda _: self.now  # type: ignore[method-assign]
         self.jobs = Jobs()
         self.service = ManifestService(self.store)
+        self.schedules = ScheduleService(self.store)
         self.schedulers = [Scheduler(self.store, self.jobs, steady=lambda: self.seconds) for _ in range(2)]
 
     def apply(self, text: str) -> None:
@@ -221,13 +223,13 @@ def test_slots_that_no_run_will_have_are_in_the_history_of_their_schedule(yard):
     yard.go()
     told.insert(0, "missed the slot of 2026-03-02T06:00Z: None")
     assert missed(yard) == told
-    yard.service.pause("hourly", principal=ANN)
+    yard.schedules.pause("hourly", principal=ANN)
     yard.be_away(hours(3))
-    yard.service.resume("hourly", principal=ANN)
+    yard.schedules.resume("hourly", principal=ANN)
     told.insert(0, "resumed: The slots from 2026-03-02T07:00Z to 2026-03-02T09:00Z passed in the pause.")
     assert missed(yard) == told
-    yard.service.pause("hourly", principal=ANN)
-    yard.service.resume("hourly", principal=ANN)
+    yard.schedules.pause("hourly", principal=ANN)
+    yard.schedules.resume("hourly", principal=ANN)
     assert missed(yard) == told
 
 
@@ -255,15 +257,15 @@ def test_a_run_that_somebody_asks_for_is_made_once_as_theirs_and_stands_among_th
     yard.jobs.end("02 01:00")
     yard.go()
     yard.jobs.principals.clear()
-    first = yard.service.run("hourly", principal=BOB, idempotency_key="k")
-    assert yard.service.run("hourly", principal=BOB, idempotency_key="k") == first
+    first = yard.schedules.run("hourly", principal=BOB, idempotency_key="k")
+    assert yard.schedules.run("hourly", principal=BOB, idempotency_key="k") == first
     assert (first.state, first.asked_by) == (RunState.STARTING, "bob")
     assert timedelta() < first.slot - yard.now < timedelta(seconds=1), "no slot has this instant"
     assert (first.slot_start.hour, first.request["slot_end"]) == (0, "2026-03-02T01:00:00+00:00")
     yard.go()
     assert yard.jobs.principals == {BOB}
-    assert yard.service.run("hourly", principal=BOB, idempotency_key="k").state is RunState.RUNNING
-    other = yard.service.run("hourly", principal=ANN, idempotency_key="k")
+    assert yard.schedules.run("hourly", principal=BOB, idempotency_key="k").state is RunState.RUNNING
+    other = yard.schedules.run("hourly", principal=ANN, idempotency_key="k")
     assert (other.slot > first.slot, other.asked_by) == (True, "ann"), "the key is bob's"
     assert yard.runs() == [("02 01:00", "SUCCEEDED"), ("02 01:30", "RUNNING"), ("02 01:30", "SKIPPED")]
 
@@ -271,17 +273,17 @@ def test_a_run_that_somebody_asks_for_is_made_once_as_theirs_and_stands_among_th
 def test_a_run_that_somebody_asks_for_and_the_slots_give_way_to_each_other_by_the_overlap(yard):
     yard.apply(HOURLY)
     yard.go(hours(0.8))
-    skipped = yard.service.run("hourly", principal=BOB)
+    skipped = yard.schedules.run("hourly", principal=BOB)
     assert (skipped.state, skipped.why) == (RunState.SKIPPED, "The run of 2026-03-02T01:00Z has not ended.")
     yard.jobs.end("02 01:00")
     yard.go(timedelta(minutes=3))
-    assert yard.service.run("hourly", principal=BOB).state is RunState.STARTING
+    assert yard.schedules.run("hourly", principal=BOB).state is RunState.STARTING
     yard.go(hours(1))
     assert [state for _, state in yard.runs()] == ["SUCCEEDED", "SKIPPED", "RUNNING", "SKIPPED"]
     yard.apply(f"{HOURLY}overlap: queue\n")
-    queued = yard.service.run("hourly", principal=BOB)
+    queued = yard.schedules.run("hourly", principal=BOB)
     assert queued.state is RunState.QUEUED
-    assert yard.service.run("hourly", principal=BOB).state is RunState.SKIPPED, "one waits at most"
+    assert yard.schedules.run("hourly", principal=BOB).state is RunState.SKIPPED, "one waits at most"
     yard.jobs.end(f"{yard.store.list_living_runs()[0].slot:%d %H:%M}")
     made = yard.go(timedelta(minutes=3))
     assert made == [f"{queued.slot:%d %H:%M}"]
@@ -289,15 +291,15 @@ def test_a_run_that_somebody_asks_for_and_the_slots_give_way_to_each_other_by_th
 
 def test_a_paused_schedule_runs_when_somebody_asks_and_none_without_the_right_to_its_job(yard):
     yard.apply(HOURLY)
-    yard.service.pause("hourly", principal=ANN)
+    yard.schedules.pause("hourly", principal=ANN)
     for missing in (RUN, SCHEDULES_APPLY):
         with pytest.raises(ForbiddenError):
-            yard.service.run("hourly", principal=Principal("eve", BOB.scopes - {missing}))
-    for call in (yard.service.run, yard.service.pause, yard.service.get_schedule):
+            yard.schedules.run("hourly", principal=Principal("eve", BOB.scopes - {missing}))
+    for call in (yard.schedules.run, yard.schedules.pause, yard.schedules.get):
         with pytest.raises(ManifestNotFoundError, match=r"There is no schedule hourlly\. Did you mean hourly\?"):
             call("hourlly", principal=ANN)
     assert yard.runs() == []
-    yard.service.run("hourly", principal=BOB)
+    yard.schedules.run("hourly", principal=BOB)
     yard.go(hours(2))
     assert [state for _, state in yard.runs()] == ["RUNNING"]
 
@@ -307,10 +309,10 @@ def test_a_failed_run_pauses_the_schedule_and_resuming_makes_no_past_slot(yard):
     yard.go(hours(0.5))
     yard.jobs.end("02 01:00", RunState.FAILED, "the driver died")
     assert yard.go(hours(3)) == []
-    shown = yard.service.get_schedule("hourly", principal=ANN)
+    shown = yard.schedules.get("hourly", principal=ANN)
     assert shown.record.paused == "The run of 2026-03-02T01:00Z failed: the driver died"
     assert shown.next_slots == ()
-    resumed = yard.service.resume("hourly", principal=ANN)
+    resumed = yard.schedules.resume("hourly", principal=ANN)
     assert (resumed.record.paused, resumed.next_slots[0]) == (None, datetime(2026, 3, 2, 5, tzinfo=UTC))
     assert yard.go(hours(0.25)) == []
     assert yard.go(hours(1)) == ["02 05:00"]
@@ -389,8 +391,8 @@ def test_through_a_change_of_the_clocks_the_night_has_one_run(tmp_path, now, exp
 
 
 def pause(yard: Yard) -> None:
-    yard.service.pause("hourly", principal=ANN)
-    yard.service.resume("hourly", principal=ANN)
+    yard.schedules.pause("hourly", principal=ANN)
+    yard.schedules.resume("hourly", principal=ANN)
 
 
 def apply_other(yard: Yard) -> None:
@@ -440,7 +442,7 @@ def test_a_schedule_that_a_newer_release_has_kept_keeps_no_other_from_its_slots(
     yard.go(hours(1))
     assert (yard.runs(), len(yard.runs("later"))) == ([], 1)
     with pytest.raises(ManifestInvalidError, match=r"The stored manifest hourly .* \(jitter: .* Apply it again"):
-        yard.service.get_schedule("hourly", principal=ANN)
+        yard.schedules.get("hourly", principal=ANN)
     yard.apply(f"{HOURLY}description: again\n")
     yard.go(hours(1))
     assert len(yard.runs()) == 1
@@ -477,7 +479,7 @@ def test_a_replica_that_dies_between_a_failure_and_the_pause_leaves_neither(yard
 def test_a_slot_waits_for_a_run_that_somebody_asked_for_after_the_slot_had_ended(yard):
     yard.apply(HOURLY + "overlap: queue\ncatch_up: {window_seconds: 3600, max: 1}\n")
     yard.be_away(hours(0.55))
-    yard.service.run("hourly", principal=ANN)
+    yard.schedules.run("hourly", principal=ANN)
     assert yard.go() == ["02 01:03"]
     assert yard.go() == [], "the slot of 01:00 waits, although it is before"
     yard.jobs.end("02 01:03")
