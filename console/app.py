@@ -394,10 +394,10 @@ def _answer_error(request: Request, error: Exception) -> Response:
     match error:
         case ApiUnavailableError():
             return _error_page(request, error.message, error.code, _UNAVAILABLE)
-        case ForbiddenError() | RequestTimeoutError():
-            return _error_page(
-                request, error.message, error.code, 403 if isinstance(error, ForbiddenError) else 408
-            )
+        case ForbiddenError():
+            return _error_page(request, error.message, error.code, 403)
+        case RequestTimeoutError():
+            return _error_page(request, error.message, error.code, 408)
         case RequestRefusedError():
             code, status = error.details.get("code", error.code), int(error.details.get("status", 500))
             return _error_page(request, str(error.details.get("detail", error.message)), str(code), status)

@@ -129,21 +129,23 @@ def _remove(visit: Visit, fields: Mapping[str, str]) -> str:
 
 def _describe_launch(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     found = visit.api.read_manifest(visit.path_params["name"])
-    document, is_template = found["document"], found["kind"] == "Template"
-    kind = document["launch"]["kind"] if is_template else ""
-    fields = tuple(_parameter(name, each, given) for name, each in document.get("parameters", {}).items())
+    name, document = found["name"], found["document"]
+    if found["kind"] != "Template":
+        refused = f"{name} is a {found['kind']}, and only a template can be launched."
+        return ActionPage(f"Launch: {name}", (refused,), "Launch", _path(name), is_possible=False)
+    kind = document["launch"]["kind"]
+    effects = [f"A new {kind} is launched with these parameters. You are its creator."]
+    if kind == "backfill":
+        effects.append(f"To see its plan first, use 'refeed launch template/{name} --dry-run'.")
     return ActionPage(
-        title=f"Launch: {found['name']}",
-        effects=(
-            f"A new {kind} is launched with these parameters. You are its creator.",
-            *filter(None, [document.get("description")]),
-        )
-        if is_template
-        else (f"{found['name']} is a {found['kind']}, and only a template can be launched.",),
+        title=f"Launch: {name}",
+        effects=(*effects, *filter(None, [document.get("description")])),
         button=f"Launch the {kind}",
-        back=_path(found["name"]),
-        fields=(*fields, key_field(given)) if is_template else (),
-        is_possible=is_template,
+        back=_path(name),
+        fields=(
+            *(_parameter(each, wanted, given) for each, wanted in document.get("parameters", {}).items()),
+            key_field(given),
+        ),
         scope=STREAMS_OPERATE if kind in {*StreamKind} else RUN,
     )
 

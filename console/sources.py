@@ -194,12 +194,13 @@ def _describe_redrive(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     effects = [describe_choice(name, read_choice(visit.params), plain_time(since, visit.zone))]
     if request is None:
         reasons = visit.api.count_dead_letters(render_utc(since))["reasons"]
-        request = choose_request(reasons, name, read_choice(visit.params))
+        choice = read_choice(visit.params)
+        request = choose_request(reasons, name, choice)
         if any(each["source"] == name and each["repaired"] is None for each in reasons):
             effects.append(
                 "The number of repaired messages is unknown. Messages that are rows by now are sent too."
             )
-        effects += _unrepaired(reasons, name, request)
+        effects += describe_unrepaired(reasons, name, choice)
     plan_id = given.get("plan_id", "")
     is_possible = True
     if not plan_id or given.get("typed", "").strip() != request["topic"]:
@@ -236,13 +237,23 @@ def _describe_redrive(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     )
 
 
-def _unrepaired(reasons: Sequence[Mapping[str, Any]], name: str, request: Mapping[str, Any]) -> list[str]:
-    """Return for each code of the chosen messages that would fail again how to repair them."""
-    codes = request["parameters"]["codes"]["value"]
+def describe_unrepaired(reasons: Sequence[Mapping[str, Any]], name: str, choice: Mapping[str, Any]) -> list[str]:
+    """Return for each code of the chosen messages that would fail again how to repair them.
+
+    Example:
+        >>> seen = {"source": "orders", "code": "wrong_type", "advice": "Publish a schema that fits."}
+        >>> reasons = [{**seen, "path": "a", "is_unchanged": True}, {**seen, "path": "b", "is_unchanged": False}]
+        >>> [describe_unrepaired(reasons, "orders", {"code": "wrong_type", "path": path}) for path in ("a", "b")]
+        [['wrong_type: Publish a schema that fits.'], []]
+    """
     said = {
-        each["code"]: each["advice"] for each in reasons if each["source"] == name and each.get("is_unchanged")
+        each["code"]: each["advice"]
+        for each in reasons
+        if (each["source"], each.get("is_unchanged")) == (name, True)
+        and choice["code"] in {None, each["code"]}
+        and choice["path"] in {None, each["path"] or ""}
     }
-    return [f"{code}: {advice}" for code, advice in said.items() if not codes or code in codes]
+    return [f"{code}: {advice}" for code, advice in said.items()]
 
 
 def _plan_effects(plan: Mapping[str, Any]) -> list[str]:

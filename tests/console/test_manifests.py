@@ -174,6 +174,8 @@ def test_the_backfills_that_a_template_launched_are_on_its_page(yard, browser):
     page = browser.get("/console/manifests/hole").text
     assert f"/console/jobs/{made}" in page
     assert "/console/manifests/hole" in browser.get("/console/manifests").text
+    asked = " ".join(browser.get("/console/manifests/hole/launch").text.split())
+    assert "To see its plan first, use &#39;refeed launch template/hole --dry-run&#39;." in asked
 
 
 def test_the_update_that_a_rollout_began_is_on_its_page(yard, browser):
