@@ -85,7 +85,8 @@ class Keyring:
         keys = self._store.list_keys()
         found = [key for key in keys if key_id in (key.id, key.prefix, KEY_MARK + key.prefix)]
         if not found:
-            found = [key for key in keys if key.name == key_id and key.revoked_at is None]
+            now = datetime.now(UTC)
+            found = [key for key in keys if key.name == key_id and key.find_end(now) is None]
         if not found:
             raise KeyNotFoundError(
                 f"There is no key {key_id[:80]!r}. 'refeed key list' shows the ids and names.", id=key_id[:80]
@@ -132,10 +133,8 @@ class Keyring:
             UnauthenticatedError: it was revoked or has expired.
         """
         now, shown = datetime.now(UTC), KEY_MARK + key.prefix
-        if key.revoked_at is not None:
-            raise UnauthenticatedError(was_given=True, why=f"{shown} was revoked")
-        if key.expires_at is not None and key.expires_at <= now:
-            raise UnauthenticatedError(was_given=True, why=f"{shown} has expired")
+        if (end := key.find_end(now)) is not None:
+            raise UnauthenticatedError(was_given=True, why=f"{shown} {'was' if end == 'revoked' else 'has'} {end}")
         if key.last_used_at is None or now - key.last_used_at >= _TOUCH_EVERY:
             self._store.touch_key(key.id, now)
         return Principal(f"key:{key.name}", frozenset(key.scopes), key.topics)

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from model.fault import FaultRecord
 from model.job import JobState
@@ -148,6 +148,12 @@ class ApiKey:
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
     last_used_at: datetime | None = None
+
+    def find_end(self, now: datetime) -> Literal["revoked", "expired"] | None:
+        """Return how the key has ended, None for one that counts."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at is not None and self.expires_at <= now else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,15 @@ def test_a_key_whose_time_is_over_is_refused(keyring, store):
     assert refusal_of(keyring, token) == f"rf_{key.prefix} has expired"
 
 
+def test_a_name_means_the_key_that_has_not_expired(keyring):
+    ends_at = datetime.now(UTC) + timedelta(milliseconds=50)
+    keyring.create("ci", [READ], expires_at=ends_at)
+    key, _ = keyring.create("ci", [READ])
+    while datetime.now(UTC) < ends_at:
+        pass
+    assert keyring.revoke("ci").id == key.id
+
+
 def test_a_revoked_key_is_refused_and_stays_in_the_list(keyring):
     key, token = keyring.create("ci", [READ])
     revoked = keyring.revoke(f"rf_{key.prefix}")
