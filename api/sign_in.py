@@ -5,7 +5,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
@@ -72,14 +72,12 @@ class SignInDesk:
         *,
         secret: str,
         signed_out_url: str,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store = store
         self._provider = provider
         self._sessions = sessions
         self._secret = hmac.new(secret.encode(), b"refeed sign-in", hashlib.sha256).digest()
         self._signed_out_url = signed_out_url
-        self._clock = clock
 
     @property
     def issuer(self) -> str:
@@ -92,7 +90,7 @@ class SignInDesk:
         Raises:
             IdentityUnavailableError: the provider does not answer.
         """
-        ends = self._clock().replace(microsecond=0) + _LIFE
+        ends = datetime.now(UTC).replace(microsecond=0) + _LIFE
         attempt_id = secrets.token_urlsafe(_ID_BYTES)
         signed = f"{attempt_id}.{int(ends.timestamp())}"
         state = self._derive("state", attempt_id)
@@ -138,7 +136,7 @@ class SignInDesk:
         match = _ATTEMPT.fullmatch(attempt)
         if match is None or not _is_same(self._derive("attempt", match["signed"]), match["mac"]):
             raise SignInRefusedError(_UNKNOWN, why="the attempt is not one of this deployment")
-        ends, now = datetime.fromtimestamp(int(match["ends"]), UTC), self._clock()
+        ends, now = datetime.fromtimestamp(int(match["ends"]), UTC), datetime.now(UTC)
         if ends <= now:
             raise SignInRefusedError(_UNKNOWN, why="the attempt has expired")
         if not _is_same(self._derive("state", match["id"]), state or ""):

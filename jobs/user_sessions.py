@@ -7,7 +7,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
@@ -71,14 +71,12 @@ class UserSessionDesk:
         verifier: TokenVerifier,
         id_verifier: IdTokenVerifier,
         bearer: BearerKind,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store = store
         self._provider = provider
         self._verifier = verifier
         self._id_verifier = id_verifier
         self._bearer: BearerKind = bearer
-        self._clock = clock
 
     def open(self, issued: IssuedTokens, *, nonce: str) -> tuple[UserSession, Mapping[str, Any], str]:
         """Open a session with the tokens of a sign-in; return it, the claims that count, and its own token.
@@ -102,7 +100,7 @@ class UserSessionDesk:
             named = "access token" if self._bearer == "access_token" else "ID token"
             said = f"The API does not accept the identity provider's {named}: see REFEED_OIDC_AUDIENCE."
             raise _refusal(said, exc) from exc
-        now, token = self._clock(), USER_SESSION_MARK + secrets.token_urlsafe(_SECRET_BYTES)
+        now, token = datetime.now(UTC), USER_SESSION_MARK + secrets.token_urlsafe(_SECRET_BYTES)
         ends = _end_of(claims)
         digest = token_digest(token)
         session = UserSession(
@@ -125,7 +123,7 @@ class UserSessionDesk:
         """
         session = self._find(token)
         kept = _unseal(token, session)
-        if kept.refresh_token is not None and self._clock() >= session.renew_at:
+        if kept.refresh_token is not None and datetime.now(UTC) >= session.renew_at:
             session, kept = self._renew(token, session, kept)
         try:
             return session, self._verifier.read_claims(kept.bearer)
@@ -148,7 +146,7 @@ class UserSessionDesk:
         )
         if session is None:
             raise UnauthenticatedError(was_given=True, why="there is no such session")
-        if session.expires_at <= self._clock():
+        if session.expires_at <= datetime.now(UTC):
             raise UnauthenticatedError(was_given=True, why="the session has expired")
         return session
 
@@ -157,7 +155,7 @@ class UserSessionDesk:
 
         One replica asks the provider: a refresh token may be good for one use only.
         """
-        now = self._clock()
+        now = datetime.now(UTC)
         if not self._store.claim_renewal(session, now=now, until=now + _CLAIM):
             return self._await_renewal(token, session, kept)
         try:
@@ -175,7 +173,7 @@ class UserSessionDesk:
             session,
             expires_at=min(session.expires_at, ends) if renewed.refresh_token is None else session.expires_at,
             sealed=_seal(token, session.digest, renewed),
-            renew_at=_renewal_of(ends, self._clock()),
+            renew_at=_renewal_of(ends, datetime.now(UTC)),
             token_expires_at=ends,
             revision=session.revision + 1,
         )
@@ -212,7 +210,7 @@ class UserSessionDesk:
         self, token: str, session: UserSession, kept: SessionTokens
     ) -> tuple[UserSession, SessionTokens]:
         deadline = time.monotonic() + _WAIT_SECONDS
-        while self._clock() >= session.token_expires_at:
+        while datetime.now(UTC) >= session.token_expires_at:
             if time.monotonic() > deadline:
                 raise IdentityUnavailableError("The identity provider did not renew this session. Try again.")
             time.sleep(_LOOK_SECONDS)

@@ -135,11 +135,9 @@ class ManagedStreams:
         with self._database.read() as connection:
             return get_record(connection, name, self._database.now(connection))
 
-    def list_streams(self, *, agent: str | None = None) -> list[StreamRecord]:
-        """Return every record, by name, or only those that an agent holds."""
+    def list_streams(self) -> list[StreamRecord]:
+        """Return every record, by name."""
         query = sa.select(MANAGED_STREAMS).order_by(MANAGED_STREAMS.c.name)
-        if agent is not None:
-            query = query.where(MANAGED_STREAMS.c.agent == agent)
         with self._database.read() as connection:
             now = self._database.now(connection)
             return [record_of(row, now) for row in connection.execute(query)]
@@ -196,11 +194,9 @@ class ManagedStreams:
         *,
         actor: str,
         options: Mapping[str, Any],
-        release: str | None = None,
-        why: str | None = None,
         versions: Collection[int] | None = None,
     ) -> StreamRecord:
-        """Change options of a living stream one by one, None takes one away, and its release where one is given.
+        """Change options of a living stream one by one; None takes one away.
 
         Raises:
             StreamStateError: it has ended, or is to end.
@@ -215,18 +211,12 @@ class ManagedStreams:
             if record.wanted is not Wanted.RUNNING:
                 raise StreamStateError(f"{name} is ending, so it can't be changed.", wanted=record.wanted)
             merged = {key: value for key, value in {**record.options, **options}.items() if value is not None}
-            changes: dict[str, Any] = {"options": merged, "version": record.version + 1, "changed_at": now}
-            if release is not None:
-                changes["release"] = release
-            update_stream(connection, name, **changes)
-            changed = get_record(connection, name, now)
-            names = sorted(options)
-            what = f"changed {', '.join(names)}" if release is None else f"changed to release {release}"
-            before, after = ({"release": each.release, **each.options} for each in (record, changed))
-            fields = {"options": names, "release": release, "changes": render_changes(before, after)}
-            event = HistoryEventType.CHANGED
-            append_line(connection, record, now, event, actor=actor, what=what, why=why, **fields)
-            return changed
+            update_stream(connection, name, options=merged, version=record.version + 1, changed_at=now)
+            names, event = sorted(options), HistoryEventType.CHANGED
+            fields = {"options": names, "changes": render_changes(record.options, merged)}
+            what = f"changed {', '.join(names)}"
+            append_line(connection, record, now, event, actor=actor, what=what, **fields)
+            return get_record(connection, name, now)
 
     def take_streams(self, agent: str, *, limit: int, lease_seconds: float) -> list[StreamRecord]:
         """Give the agent living streams that nobody holds, ``limit`` with those it has; return the new ones.

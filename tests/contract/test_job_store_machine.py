@@ -148,9 +148,8 @@ CALLS: dict[str, dict[str, Draw]] = {
         "timeout_seconds": any_of(30.0, 60.0), "versions": stale,
     },
     "change_stream": {
-        "name": stream, "actor": person, "release": any_of(None, "2.0"),
+        "name": stream, "actor": person, "versions": stale,
         "options": any_of({"slots": 2, "batch_seconds": 1.5}, {"slots": None}, {}),
-        "why": why, "versions": stale,
     },
     "take_streams": {"agent": person, "limit": integers(0, 2), "lease_seconds": seconds},
     "renew_streams": {"agent": person, "lease_seconds": seconds},

@@ -111,9 +111,8 @@ class JobStoreModel(JobsModel):
     def get_stream(self, name: str) -> StreamRecord:
         return self._show(self._stream(name))
 
-    def list_streams(self, *, agent: str | None = None) -> list[StreamRecord]:
-        shown = [self._show(kept) for _, kept in sorted(self.streams.items())]
-        return [record for record in shown if agent in {None, record.agent}]
+    def list_streams(self) -> list[StreamRecord]:
+        return [self._show(kept) for _, kept in sorted(self.streams.items())]
 
     def list_stream_events(self, name: str) -> list[HistoryEvent]:
         return self._stream(name).events
@@ -137,20 +136,17 @@ class JobStoreModel(JobsModel):
             self._note(kept, "moved", actor, f"{record.state} -> {state}", "It was never started.", **moved)
         return self._show(kept)
 
-    def change_stream(self, name, *, actor, options, release=None, why=None, versions=None) -> StreamRecord:
+    def change_stream(self, name, *, actor, options, versions=None) -> StreamRecord:
         kept = self._changeable(name, versions)
         record = kept.record
         if record.wanted is not Wanted.RUNNING:
             raise StreamStateError
         kept.record = replace(
-            record, options=merged(record.options, options), release=release or record.release,
-            version=record.version + 1, changed_at=self.now,
-        )  # fmt: skip
+            record, options=merged(record.options, options), version=record.version + 1, changed_at=self.now
+        )
         names = sorted(options)
-        what = f"changed {', '.join(names)}" if release is None else f"changed to release {release}"
-        before, after = ({"release": each.release, **each.options} for each in (record, kept.record))
-        changes = render_changes(before, after)
-        self._note(kept, "changed", actor, what, why, options=names, release=release, changes=changes)
+        changes = render_changes(record.options, kept.record.options)
+        self._note(kept, "changed", actor, f"changed {', '.join(names)}", options=names, changes=changes)
         return self._show(kept)
 
     def _changeable(self, name: str, versions: Collection[int] | None) -> KeptStream:
