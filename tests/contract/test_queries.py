@@ -79,7 +79,7 @@ def world(request, tmp_path_factory, session_standin):
     space = QuerySpace("500MB", home / "spill")
     with at_bucket(server) if is_bucket else nullcontext():
         with closing(open_warehouse(settings).open_archive()) as archive:
-            write_commits(archive, {"orders": newest_first(ROWS), "members": newest_first(3)})
+            write_commits(archive, {"orders": newest_first(ROWS)}, {"members": newest_first(3)})
         with closing(open_warehouse(settings).open_queries(space)) as queries:
             yield World(settings, space, queries)
 
@@ -153,6 +153,9 @@ def test_topics_are_counted_by_their_ingestion(world):
     now = datetime.now(UTC)
     volumes = world.queries.counts.volumes(Window(now - timedelta(days=7), now))
     assert {topic: volume.messages for topic, volume in volumes.items()} == {"orders": ROWS, "members": 3}
+    # The day of these messages is in the window, and they are not; another process has remembered nothing.
+    with closing(open_warehouse(world.settings).open_queries(world.space)) as other:
+        assert other.counts.volumes(Window(now, now + timedelta(hours=1))) == {}
     found = world.queries.counts.histogram("members", Window(TODAY - timedelta(days=1), now), "hour")
     assert sum(found.values()) == 3
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -75,6 +76,24 @@ def test_the_log_says_where_an_error_came_from_without_the_values_of_variables(f
 
 def test_work_that_stops_because_it_was_told_to_is_cancelled(folder):
     assert drive(folder, raising(QueryStoppedError())) == (0, Outcome(3, JobState.CANCELLED))
+
+
+def test_a_driver_that_writes_its_outcome_is_not_cancelled_any_more(folder, monkeypatch):
+    exits = []
+    monkeypatch.setattr("jobs.driver._STOP_CHECK_SECONDS", 0.01)
+    monkeypatch.setattr("jobs.driver._STOP_GRACE_SECONDS", 0.01)
+    monkeypatch.setattr("os._exit", exits.append)
+    write, threads = JobFolder.write_outcome, threading.active_count()
+
+    def write_late(self, outcome):
+        if outcome.state is JobState.SUCCEEDED:
+            self.write_control(Control(3, Order.STOP))
+            wait_until(lambda: threading.active_count() == threads, "nothing waits for an order any more")
+        write(self, outcome)
+
+    monkeypatch.setattr(JobFolder, "write_outcome", write_late)
+    assert drive(folder, lambda: Outcome(3, JobState.SUCCEEDED)) == (0, Outcome(3, JobState.SUCCEEDED))
+    assert exits == []
 
 
 def test_a_driver_whose_work_does_not_stop_leaves_and_says_that_it_was_cancelled(folder):
