@@ -10,7 +10,6 @@ from model.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
 
     from backfill.plan.settings import BackfillSettings
     from backfill.steer.service import BackfillService
@@ -198,7 +197,7 @@ class Deployment:
             JavaNotFoundError: there is no Java for Spark.
             PubSubError: there are no credentials for Pub/Sub.
         """
-        from app.backfills import assemble_backfills
+        from app.backfills import assemble_backfills, find_changes
 
         staged, inventory = self.staged, self.inventory
         service = assemble_backfills(
@@ -213,18 +212,11 @@ class Deployment:
             waiting_of=lambda topic, until: inventory.find_waiting(staged.sources(topic), until),
             idle_of=lambda topic, receives: inventory.describe_idle(staged.sources(topic), receives),
             places=staged.place,
-            changed_at=self._find_change,
+            find_changes=lambda sources: find_changes(staged, inventory, sources),
         )
         self.closers.add(ClosingStep.BACKFILLS, lambda: service.stop(interrupt=self._interrupts))
         self.closers.add(ClosingStep.LAUNCHES, service.join)
         return service
-
-    def _find_change(self, source: str) -> "datetime | None":
-        """Return when the registry or the process of a source's pipeline last changed; None is unknown."""
-        group = self.staged.group_of(source)
-        published = self.staged.changed_at()
-        started = None if group is None else self.inventory.find_start(group)
-        return None if published is None or started is None else max(published, started)
 
     @cached_property
     def merges(self) -> "MergeService":

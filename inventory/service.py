@@ -253,12 +253,14 @@ class Inventory:
         stats = self._find_stats()
         return find_waiting(sources, without_replaced(self._catalog.list_streams(stats)), stats, until)
 
-    def find_start(self, group: str) -> datetime | None:
-        """Return when the process of a group's pipeline started; None unless it runs."""
-        for stream in self._catalog.list_streams(None):
-            if work_of(stream) == f"{PIPELINE_PREFIX}{group}" and stream.state is StreamState.RUNNING:
-                return stream.started_at
-        return None
+    def find_starts(self) -> dict[str, datetime]:
+        """Return when the process of each group's pipeline started that runs."""
+        running = [each for each in self._catalog.list_streams(None) if each.state is StreamState.RUNNING]
+        return {
+            work.removeprefix(PIPELINE_PREFIX): each.started_at
+            for each in running
+            if each.started_at is not None and (work := work_of(each)).startswith(PIPELINE_PREFIX)
+        }
 
     def describe_idle(self, sources: Sequence[Source], receives: Mapping[str, bool]) -> list[str]:
         """Return what becomes of messages that are published now to sources whose stream does not run."""

@@ -60,9 +60,9 @@ class StagedTopics:
             return None
         return found.topic, () if found.is_inferred else (found.staging,)
 
-    def group_of(self, name: str) -> str | None:
-        """Return the group of a source, None where the registry has no such source."""
-        return next((source.group for source in self._sources() if source.name == name), None)
+    def source_groups(self) -> dict[str, str]:
+        """Return the group of each source without a fault, none while the registry can't be read."""
+        return {source.name: source.group for source in self._sources()}
 
     def changed_at(self) -> datetime | None:
         """Return when the registry was last published; None where nobody knows."""

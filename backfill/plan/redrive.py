@@ -83,7 +83,7 @@ class LetterChoice:
 class LetterCounter:
     """Counts the rows of ``table``; ``places`` finds a source in the registry, None is one that is not there.
 
-    ``changed_at`` returns when the registry or the process of a source's pipeline last changed.
+    ``find_changes`` returns when the registry or the pipeline's process of a source last changed, if it is known.
     """
 
     def __init__(
@@ -92,13 +92,13 @@ class LetterCounter:
         answer: Answer,
         find_staging: FindStaging,
         places: Callable[[str], SourcePlace | None],
-        changed_at: Callable[[str], datetime | None] = lambda _source: None,
+        find_changes: Callable[[Collection[str]], Mapping[str, datetime]] = lambda _sources: {},
     ) -> None:
         self._table = table
         self._answer = answer
         self._find_staging = find_staging
         self._places = places
-        self._changed_at = changed_at
+        self._find_changes = find_changes
 
     def count(self, start: datetime) -> list[LetterReasonOut]:
         """Return the dead letters that were written since ``start`` by source, code and path, most messages first.
@@ -115,9 +115,9 @@ class LetterCounter:
         text, names = _render_count(self._table, staged)
         parameters = {**since, **{name: _text(source) for name, source in names.items()}}
         found = self._answer(text, parameters, [table for tables in staged.values() for table in tables or ()])
-        changed = {source: self._changed_at(source) for source in places}
+        changed = self._find_changes(places)
         return [
-            self._reason(row, places.get(row["source"]), staged.get(row["source"]), since, changed[row["source"]])
+            self._reason(row, places.get(source := row["source"]), staged.get(source), since, changed.get(source))
             for row in found
         ]
 

@@ -57,9 +57,14 @@ class Desk:
         places = {"orders": ("orders", ["staging.orders"])}
         table = self.settings.dead_letter_table
         self.changed_at = None
+        self.asked = []
         self.counter = LetterCounter(
-            table, self.planner.answer, self.planner.find_staging, places.get, lambda _: self.changed_at
+            table, self.planner.answer, self.planner.find_staging, places.get, self.find_changes
         )
+
+    def find_changes(self, sources):
+        self.asked.append(sorted(sources))
+        return {} if self.changed_at is None else dict.fromkeys(sources, self.changed_at)
 
     def counts(self):
         return {(one.source, one.topic, one.code): (one.messages, one.repaired) for one in self.counter.count(DAY)}
@@ -158,6 +163,7 @@ def test_messages_that_would_fail_again_are_told_with_how_to_repair_them(desk, c
     assert found.is_unchanged is unchanged
     assert found.advice.startswith("Neither the registry nor the pipeline has changed") == (unchanged is True)
     assert "refeed " in found.advice
+    assert desk.asked == [["orders"]], "asked once, however many sources there are"
 
 
 def test_what_has_become_a_row_is_repaired_and_not_sent_again_until_that_is_reverted(desk):
