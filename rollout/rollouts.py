@@ -21,7 +21,7 @@ from model.stream_update import (
 )
 from rollout.manifests.manifest import digest_of
 from rollout.manifests.rollout import RolloutSideWanted, RolloutWanted
-from rollout.service import any_release
+from rollout.service import any_release, require_topic
 
 # The code of a rollout to what runs already.
 NOTHING_TO_ROLL_OUT: Final = "nothing_to_roll_out"
@@ -38,29 +38,28 @@ class RolloutService:
         self._store = store
         self._check_release = check_release
 
-    def prepare(self, wanted: RolloutWanted, name: str) -> NewRollout:
+    def prepare(
+        self, wanted: RolloutWanted, name: str, principal: Principal | None, *, pointer: str = ""
+    ) -> NewRollout:
         """Return the rollout that the manifest ``name`` describes, if it could begin with the stream as it is now.
+
+        ``principal`` is who lets it begin, None for a plan. ``pointer`` is where it stands in its document.
 
         Raises:
             StreamNotFoundError: there never was such a stream.
             RequestInvalidError: options are none of a stream of its kind; ``details["errors"]`` has all of them.
             ReleaseNotFoundError: no agent has the release.
             RolloutRefusedError: it asks for something that can't be.
-        """
-        before, after = self.check(wanted, name)
-        return NewRollout(wanted.stream, before, _update_request(wanted, before, after))
-
-    def check(self, wanted: RolloutWanted, name: str, *, pointer: str = "") -> tuple[RolloutSide, RolloutSide]:
-        """Return both sides of a rollout that could begin now; ``pointer`` is where it stands in its document.
-
-        Raises:
-            RefeedError: as :meth:`prepare`.
+            ForbiddenError: the stream would publish to a topic that ``principal`` may not publish to.
         """
         record = self._store.get_stream(wanted.stream)
-        sides = _resolve(wanted, record, pointer)
-        _check_strategy(wanted, name, record.kind, *sides)
+        before, after = _resolve(wanted, record, pointer)
+        _check_strategy(wanted, name, record.kind, before, after)
         self._check_release(wanted.to.release)
-        return sides
+        update = _update_request(wanted, before, after)
+        if principal is not None:
+            require_topic(principal, record.kind, update.options)
+        return NewRollout(wanted.stream, before, update)
 
     def begin(self, wanted: RolloutWanted, name: str, key: str, *, principal: Principal) -> StreamUpdate:
         """Begin a rollout of the schedule ``name``; the same key gives back the one that was begun first.
@@ -74,21 +73,22 @@ class RolloutService:
         for each in self._store.list_updates(manifest=name):
             if each.manifest == manifest and each.reverses is None:
                 return each
-        before, after = self.check(wanted, name)
+        rollout = self.prepare(wanted, name, principal)
         record = self._store.get_stream(wanted.stream)
-        if record.is_living and record.wanted is Wanted.RUNNING and _side_of(record) == after:
+        is_running = record.is_living and record.wanted is Wanted.RUNNING
+        if is_running and _side_of(record) == wanted.to.resolve(record.kind):
             message = (
                 f"{record.name} already runs with this release and these options: there is nothing to roll out."
             )
             raise RequestInvalidError.of(NOTHING_TO_ROLL_OUT, message, "/to")
         made = self._store.create_update(
-            wanted.stream,
-            _update_request(wanted, before, after),
+            rollout.stream,
+            rollout.update,
             actor=principal.name,
             why=f"the rollout {name}",
             idempotency=Idempotency(key, manifest.digest),
             manifest=manifest,
-            from_side=before,
+            from_side=rollout.from_side,
         )
         _LOG.info("rollout_begun", update=made.id, stream=made.stream, by=principal.name)
         return made

@@ -266,7 +266,8 @@ class ManifestService:
         if isinstance(manifest.spec, TemplateManifest) and not validate_only:
             self._require_launch(manifest.spec, principal)
         findings = () if self._queries is None else tuple(self._queries.check(manifest))
-        return ManifestChange(replace(plan, warnings=findings), manifest, self._prepare(manifest))
+        rollout = self._prepare(manifest, None if validate_only else principal)
+        return ManifestChange(replace(plan, warnings=findings), manifest, rollout)
 
     def _require_launch(self, spec: TemplateManifest, principal: Principal) -> None:
         """Raise unless ``principal`` may do what the template launches, if a schedule does so with its rights."""
@@ -313,13 +314,13 @@ class ManifestService:
             return self._store.remove_manifest(name, source=source, actor=principal.name, expected_version=version)
         return self._put(change.manifest, principal, source, version, holder, rollout=change.rollout)
 
-    def _prepare(self, manifest: Manifest) -> NewRollout | None:
+    def _prepare(self, manifest: Manifest, principal: Principal | None) -> NewRollout | None:
         """Return the rollout that begins with the manifest, None where none does; one of a schedule is checked."""
         match manifest.spec:
             case RolloutManifest() as wanted:
-                return self._rollouts.prepare(wanted, manifest.name)
+                return self._rollouts.prepare(wanted, manifest.name, principal)
             case ScheduleManifest(job=RolloutJob() as job):
-                self._rollouts.check(job.request, manifest.name, pointer="/job/request")
+                self._rollouts.prepare(job.request, manifest.name, principal, pointer="/job/request")
             case ScheduleManifest(job=CompactionJob()):
                 self._check_compaction()
         return None

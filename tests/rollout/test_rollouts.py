@@ -1,5 +1,6 @@
 """Rollouts as their manifests ask for them: which updates they are, taken back, reversed and applied again."""
 
+import json
 from datetime import timedelta
 from unittest.mock import patch
 
@@ -15,7 +16,7 @@ from model.errors import (
     StreamNotFoundError,
     StreamStateError,
 )
-from model.principal import STREAMS_OPERATE, STREAMS_READ, Principal
+from model.principal import ROLLOUTS_APPLY, SCHEDULES_APPLY, STREAMS_OPERATE, STREAMS_READ, Principal
 from model.rollout_record import RolloutSide
 from model.stream_options import StreamKind
 from model.stream_update import (
@@ -280,14 +281,39 @@ def test_a_stream_that_can_t_stand_by_is_rolled_out_by_a_restart(yard):
 
     def check(strategy):
         to = RolloutSideWanted(release="1.3", options=options)
-        return yard.rollouts.check(RolloutWanted(stream="clicks", to=to, strategy=strategy), "clicks")
+        return yard.rollouts.prepare(RolloutWanted(stream="clicks", to=to, strategy=strategy), "clicks", None)
 
     for strategy in ("update", "rolling"):
         with pytest.raises(
             RolloutRefusedError, match=r"kinesis stream can't be updated while it runs\. Use the strategy restart"
         ):
             check(strategy)
-    assert check("restart")[1].release == "1.3"
+    assert check("restart").update.release == "1.3"
+
+
+def test_a_key_with_topics_rolls_out_a_kinesis_stream_that_publishes_to_these_alone(yard):
+    options = {"stream": "clicks", "region": "eu-north-1", "topic": "shop-eu"}
+    yard.store.launch_stream("clicks", StreamKind.KINESIS, actor="ann", release="1.2", options=options)
+    bot = Principal("key:bot", frozenset({ROLLOUTS_APPLY, SCHEDULES_APPLY}), ("shop-*",))
+
+    def apply(topic, principal=bot, kind="Rollout"):
+        sides = {"from": {"release": "1.2", "options": options}, "to": {"release": "1.3", "options": options}}
+        sides["to"]["options"] = {**options, "topic": topic}
+        wanted = {"stream": "clicks", "strategy": "restart", **sides}
+        job = {"cron": "0 1 * * *", "job": {"kind": "rollout", "request": wanted}}
+        document = {"kind": kind, "name": "clicks", **(wanted if kind == "Rollout" else job)}
+        text = json.dumps(document).encode()
+        plan = yard.manifests.apply_all(text, principal=principal, validate_only=True)
+        assert not plan.refused, "a plan may be made without the right to apply it"
+        return yard.manifests.apply("clicks", text, principal=principal)
+
+    assert apply("members", ANN, "Schedule").applied_by == "ann"
+    for topic in ("orders", None):
+        for kind in ("Rollout", "Schedule"):
+            with pytest.raises(ForbiddenError):
+                apply(topic, kind=kind)
+    assert yard.store.list_updates() == []
+    assert apply("shop-us").applied_by == "key:bot"
 
 
 def test_a_restart_takes_entries_of_the_mapping_away_and_an_update_only_adds_them(yard):
