@@ -172,6 +172,7 @@ class UpdateService:
             shadow=None if is_trusted else found.request.shadow,
             is_trusted=is_trusted,
         )
+        require_topic(principal, record.kind, request.options)
         made = self._store.create_update(
             found.stream,
             request,

@@ -24,6 +24,7 @@ from model.stream_update import (
     StreamUpdate,
     UpdateFault,
     UpdateManifest,
+    UpdateRequest,
     UpdateState,
     UpdateStrategy,
     WhenInconclusive,
@@ -31,7 +32,7 @@ from model.stream_update import (
 from rollout.manifests.rollout import RolloutSideWanted, RolloutWanted
 from rollout.shadow_work import show_update
 from tests.rollout.rollout_yard import ANN, HALT, NEW, OLD, SLOW, TEXT, UPDATE, yard
-from tests.worlds.update_jobs import note_update
+from tests.worlds.update_jobs import advance_update, note_update
 
 __all__ = ["yard"]
 FORTH = (UpdateState.HANDING_OVER, UpdateState.WATCHING)
@@ -314,6 +315,18 @@ def test_a_key_with_topics_rolls_out_a_kinesis_stream_that_publishes_to_these_al
                 apply(topic, kind=kind)
     assert yard.store.list_updates() == []
     assert apply("shop-us").applied_by == "key:bot"
+
+
+def test_a_key_with_topics_reverts_no_update_to_another_topic(yard):
+    yard.store.launch_stream("clicks", StreamKind.KINESIS, actor="ann", options={"topic": "orders"})
+    moved = UpdateRequest(None, {"topic": "shop-eu"}, {}, strategy=UpdateStrategy.RESTART)
+    made = yard.updates.create("clicks", moved, principal=ANN)
+    for state in (UpdateState.STOPPING, UpdateState.RESTARTING, UpdateState.WATCHING, UpdateState.STABLE):
+        advance_update(yard.store, made, state)
+    bot = Principal("key:bot", frozenset({STREAMS_OPERATE}), ("shop-*",))
+    with pytest.raises(ForbiddenError, match="may not publish to the topic orders"):
+        yard.updates.revert(made.id, principal=bot)
+    assert yard.updates.revert(made.id, principal=ANN).request.options == {"topic": "orders"}
 
 
 def test_a_restart_takes_entries_of_the_mapping_away_and_an_update_only_adds_them(yard):
