@@ -161,17 +161,16 @@ def _check_strategy(
     if wanted.from_ is not None and before == after:
         raise RolloutRefusedError(f"{name}: from and to have the same release and the same options.")
     if wanted.strategy != "restart" and not kind.has_standby:
-        message = f"{name}: a {kind} stream can't be updated while it runs. Use the strategy restart."
-        raise RolloutRefusedError(message)
+        raise RolloutRefusedError(
+            f"{name}: a {kind} stream can't be updated while it runs. Use the strategy restart."
+        )
     if wanted.strategy == "rolling" and kind is not StreamKind.PIPELINE:
-        message = (
+        raise RolloutRefusedError(
             f"{name}: only a pipeline can use the strategy rolling. Use update or restart for a {kind} stream."
         )
-        raise RolloutRefusedError(message)
-    if wanted.strategy != "restart":
-        mapping = after.options.get("mapping") or {}
-        if extend_mapping(before.options.get("mapping"), _renamed(before, after)) != mapping:
-            raise RolloutRefusedError(
-                f"{name}: an update can add entries to the option `mapping`, but it can't remove any. "
-                "Use the strategy restart."
-            )
+    extended = extend_mapping(before.options.get("mapping"), _renamed(before, after))
+    if wanted.strategy != "restart" and extended != (after.options.get("mapping") or {}):
+        raise RolloutRefusedError(
+            f"{name}: an update can add entries to the option `mapping`, but it can't remove any. "
+            "Use the strategy restart."
+        )
