@@ -10,7 +10,7 @@ from starlette.types import Receive
 
 from api.answers import Caller, OpenInventory, SlowCalls, problems
 from api.payloads import PAYLOAD_ANSWER, answer_payload
-from api.schemas import Rfc3339Time
+from api.schemas import End, Rfc3339Time
 from api.schemas_catalog import MessagesOut, TopicsOut
 from inventory.catalog import HistogramOut
 from inventory.messages import (
@@ -31,10 +31,6 @@ _QUERY: Final = "A parameter is not valid, or the query would read too many byte
 
 TopicName = Annotated[str, Query(description="The topic's id.", examples=["orders"])]
 MessageId = Annotated[str, Path(max_length=1024, description="The message's id in Pub/Sub.", examples=["1234"])]
-End = Annotated[
-    Rfc3339Time | None,
-    Query(alias="to", description="End of the window (RFC 3339), exclusive. The default is now."),
-]
 MaxBytesBilled = Annotated[
     int,
     Query(

@@ -196,14 +196,17 @@ def list_job_missing(
     return {"messages": page, "next_page_token": token, "advice": advice if page else None}
 
 
+def _acted(conflict: str, **meanings: str) -> dict[int | str, dict[str, Any]]:
+    """Return OpenAPI's responses of an action; ``conflict`` says when the job's state does not allow it."""
+    return versioned(s404=_UNKNOWN, s409=f"{conflict} {_NO_ACTION}", s412=CHANGED, s422=INVALID, **meanings)
+
+
 def _add_action(verb: str, about: str, conflict: str, meanings: Mapping[str, str]) -> None:
     @router.post(
         f"/jobs/{{job_id}}:{verb}",
         name=f"{verb}_job",
         response_model=JobOut,
-        responses=versioned(
-            s404=_UNKNOWN, s409=f"{conflict} {_NO_ACTION}", s412=CHANGED, s422=INVALID, **meanings
-        ),
+        responses=_acted(conflict, **meanings),
         description=about,
     )
     def act_on_job(
@@ -220,12 +223,7 @@ for _verb, _action in _ACTIONS.items():
 @router.post(
     "/jobs/{job_id}:reject",
     response_model=JobOut,
-    responses=versioned(
-        s404=_UNKNOWN,
-        s409=f"The change was approved or rejected, or has expired. {_NO_ACTION}",
-        s412=CHANGED,
-        s422=INVALID,
-    ),
+    responses=_acted("The change was approved or rejected, or has expired."),
 )
 def reject_job(
     job_id: JobId,
@@ -289,12 +287,7 @@ def get_job(job_id: JobId, response: Response, jobs: Jobs, caller: Caller) -> An
 @router.patch(
     "/jobs/{job_id}",
     response_model=JobOut,
-    responses=versioned(
-        s404=_UNKNOWN,
-        s409=f"The backfill has ended, so its rate limit can't change. {_NO_ACTION}",
-        s412=CHANGED,
-        s422=INVALID,
-    ),
+    responses=_acted("The backfill has ended, so its rate limit can't change."),
 )
 def change_job(
     job_id: JobId,

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from api.answers import Caller, OpenInventory, SlowCalls, problems
-from api.schemas import Rfc3339Time
+from api.schemas import End, Rfc3339Time
 from inventory.volumes import VolumesOut, VolumeStep
 
 router: Final = APIRouter(tags=["topics"])
@@ -46,10 +46,7 @@ def list_volumes(
             "is 14 days before `to`.",
         ),
     ] = None,
-    end: Annotated[
-        Rfc3339Time | None,
-        Query(alias="to", description="End of the window (RFC 3339), exclusive. The default is now."),
-    ] = None,
+    end: End = None,
     step: Annotated[VolumeStep, Query(description="The length of a step.")] = "hour",
     topic: Annotated[
         list[str] | None,

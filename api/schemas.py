@@ -4,6 +4,7 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, cast
 
+from fastapi import Query
 from pydantic import AfterValidator, AliasPath, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
@@ -32,6 +33,10 @@ Rfc3339Time = Annotated[AwareDatetime, BeforeValidator(_refuse_numbers)]
 """A time in a query's parameter, as RFC 3339 with an offset. Numbers are refused."""
 Since = Annotated[Rfc3339Time, AfterValidator(_bring_into_calendar)]
 """The time (UTC) at which a list begins. A time before the calendar lists everything."""
+End = Annotated[
+    Rfc3339Time | None,
+    Query(alias="to", description="End of the window (RFC 3339), exclusive. The default is now."),
+]
 
 
 def read_at(path: str, description: str | None = None) -> Any:
