@@ -202,13 +202,12 @@ class Manifests:
         why: str | None,
         *,
         actor: str | None = None,
+        note: str | None = None,
         expected_version: int | None = None,
-        name_passed: Callable[[ManifestRecord, datetime], str | None] = lambda *_: None,
     ) -> ManifestRecord:
         """Pause a schedule for a reason, or resume it with None; resuming makes no slot due that is past.
 
-        ``actor`` is who wanted that, without one the schedule itself. ``name_passed`` names the slots that the
-        pause has cost until a time.
+        ``actor`` is who wanted that, without one the schedule itself. The history has the reason, or a ``note``.
 
         Raises:
             ManifestNotFoundError: there is none.
@@ -224,9 +223,7 @@ class Manifests:
             _update(connection, name, paused=why, changed_at=now, version=record.version + 1, **since)
             kind = HistoryEventType.RESUMED if why is None else HistoryEventType.PAUSED
             who = actor or f"schedule:{name}"
-            passed = name_passed(record, now) if why is None else None
-            why = why if passed is None else f"{passed[0].upper()}{passed[1:]} passed in the pause."
-            append_event(connection, MANIFEST, name, kind, now, actor=who, what=kind.value, why=why)
+            append_event(connection, MANIFEST, name, kind, now, actor=who, what=kind.value, why=why or note)
             return read_row(ManifestRecord, _get(connection, name))
 
     def now(self) -> datetime:

@@ -32,7 +32,7 @@ from model.event import HistoryEventType
 from model.fault import FaultRecord
 from model.job import JobState
 from model.rollout_record import RolloutSide
-from model.stream_record import StreamRecord, StreamState, Wanted
+from model.stream_record import StreamState, Wanted
 from model.stream_update import (
     UNWANTED,
     UPDATE_STEPS,
@@ -107,16 +107,15 @@ class StreamUpdates(StepJobs):
             if before is not None:
                 return update_of(before)
             guard()
-            now = self._database.now(connection)
-            check_versions(_runnable_stream(connection, stream, now), versions)
             made = begin(
                 connection,
-                now,
+                self._database.now(connection),
                 stream,
                 request,
                 actor=actor,
                 why=why,
                 idempotency=idempotency,
+                versions=versions,
                 manifest=manifest,
                 from_side=from_side,
                 reverses=reverses,
@@ -294,6 +293,7 @@ def begin(
     actor: str,
     why: str | None = None,
     idempotency: Idempotency | None = None,
+    versions: Collection[int] | None = None,
     manifest: UpdateManifest | None = None,
     from_side: RolloutSide | None = None,
     reverses: str | None = None,
@@ -302,9 +302,14 @@ def begin(
 
     Raises:
         RolloutRefusedError: something else than ``from_side`` runs.
-        StreamNotFoundError, StreamStateError, UpdateInProgressError: as there.
+        StreamNotFoundError, StreamStateError, StreamChangedError, UpdateInProgressError: as there.
     """
-    record = _runnable_stream(connection, stream, now)
+    record = get_record(connection, stream, now, for_update=True)
+    check_living(record, ": launch it with the other release.")
+    if record.wanted is not Wanted.RUNNING:
+        message = f"{stream} has the wanted state {record.wanted}, so it can't be changed."
+        raise StreamStateError(message, wanted=record.wanted)
+    check_versions(record, versions)
     check_not_updating(connection, stream)
     check_not_going_back(connection, stream)
     if from_side is not None:
@@ -403,15 +408,6 @@ def _give_stream(connection: Connection, update: StreamUpdate, now: datetime) ->
     what = f"started {update.instance_id}"
     fields = {"instance_id": update.instance_id}
     _append(connection, update, now, actor="agent", what=what, kind=HistoryEventType.STARTED, **fields)
-
-
-def _runnable_stream(connection: Connection, name: str, now: datetime) -> StreamRecord:
-    record = get_record(connection, name, now, for_update=True)
-    check_living(record, ": launch it with the other release.")
-    if record.wanted is not Wanted.RUNNING:
-        message = f"{name} has the wanted state {record.wanted}, so it can't be changed."
-        raise StreamStateError(message, wanted=record.wanted)
-    return record
 
 
 def _get(connection: Connection, update_id: str, *, for_update: bool = False) -> Job:

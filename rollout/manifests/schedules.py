@@ -81,8 +81,11 @@ class ScheduleService:
         """
         principal.require(SCHEDULES_APPLY)
         record = get_manifest(self._store, name, KIND)
-        require_job(read_schedule(record.document).job, principal)
-        return self._pause(record, None, principal, versions)
+        spec = read_schedule(record.document)
+        require_job(spec.job, principal)
+        passed = spec.timing().name_slots(record.settled_until, self._store.now())
+        note = None if passed is None else f"{passed[0].upper()}{passed[1:]} passed in the pause."
+        return self._pause(record, None, principal, versions, note=note)
 
     def run(
         self, name: str, *, principal: Principal, idempotency_key: str | None = None, versions: Versions = None
@@ -109,15 +112,18 @@ class ScheduleService:
         return made
 
     def _pause(
-        self, record: ManifestRecord, why: str | None, principal: Principal, versions: Versions
+        self,
+        record: ManifestRecord,
+        why: str | None,
+        principal: Principal,
+        versions: Versions,
+        *,
+        note: str | None = None,
     ) -> Schedule:
         check_versions(record.name, record, versions)
+        expected = None if versions is None else record.version
         changed = self._store.pause_schedule(
-            record.name,
-            why,
-            actor=principal.name,
-            expected_version=None if versions is None else record.version,
-            name_passed=_name_passed,
+            record.name, why, actor=principal.name, note=note, expected_version=expected
         )
         return self._show(changed)
 
@@ -126,10 +132,6 @@ class ScheduleService:
         since = max(record.settled_until, self._store.now())
         slots = () if record.paused is not None else tuple(islice(spec.timing().after(since), _SHOWN_SLOTS))
         return Schedule(record, spec, slots, tuple(self._store.list_runs(record.name, limit=_SHOWN_RUNS)))
-
-
-def _name_passed(record: ManifestRecord, now: datetime) -> str | None:
-    return read_schedule(record.document).timing().name_slots(record.settled_until, now)
 
 
 def _unstarted_item(run: ScheduleRun) -> InboxItem:
