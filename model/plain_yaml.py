@@ -8,6 +8,7 @@ from typing import Any, Final
 import yaml
 
 _FIRST: Final = (1, 1)
+_Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,37 +213,35 @@ def _read(
     raise YamlFaultsError([*(() if reader is None else reader.faults), last])
 
 
-def walk_texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def walk_texts(value: Any) -> Iterator[tuple[_Path, str]]:
     """Yield each text of a plain value, with its path.
 
     Example:
         >>> list(walk_texts({"topics": ["orders", 3]}))
         [(('topics', 0), 'orders')]
     """
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from walk_texts(inner, (*path, str(name)))
-    elif isinstance(value, list):
-        for number, inner in enumerate(value):
-            yield from walk_texts(inner, (*path, number))
-    elif isinstance(value, str):
-        yield path, value
+    return ((path, each) for path, each in _walk(value) if isinstance(each, str))
 
 
-def walk_names(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def walk_names(value: Any) -> Iterator[tuple[_Path, str]]:
     """Yield each name in a plain value, with its path.
 
     Example:
         >>> list(walk_names([{"topics": {"a": 3}}]))
         [((0, 'topics'), 'topics'), ((0, 'topics', 'a'), 'a')]
     """
+    return ((path, part) for path, _ in _walk(value) for part in path[-1:] if isinstance(part, str))
+
+
+def _walk(value: Any, path: _Path = ()) -> Iterator[tuple[_Path, Any]]:
+    """Yield a plain value and all within it, each with its path: a name is a text, a place in a list a number."""
+    yield path, value
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            yield (*path, str(name)), str(name)
-            yield from walk_names(inner, (*path, str(name)))
+            yield from _walk(inner, (*path, str(name)))
     elif isinstance(value, list):
         for number, inner in enumerate(value):
-            yield from walk_names(inner, (*path, number))
+            yield from _walk(inner, (*path, number))
 
 
 def _decode(content: bytes) -> str:

@@ -12,7 +12,7 @@ from model.errors import InvalidNameError, RequestInvalidError, fault_at
 from model.message import parse_resource_id
 from model.naming import did_you_mean
 from model.secret import parse_reference
-from model.variables import matching
+from model.variables import matching, one_of
 
 _WEEK_SECONDS: Final = 7 * 86400
 _GROUP: Final = re.compile(r"[a-z][a-z0-9\-]{0,40}")
@@ -47,12 +47,6 @@ def parse_start(text: str) -> datetime | None:
 
 def _check_start(text: str) -> str:
     parse_start(text)
-    return text
-
-
-def _check_recreated(text: str) -> str:
-    if text not in {REFUSE, BEGIN}:
-        raise ValueError("must be refuse or begin")
     return text
 
 
@@ -132,7 +126,7 @@ START: Final = FieldSpec(
 RECREATED: Final = FieldSpec(
     description="What Refeed's stream does if the Kinesis stream was deleted and created again. 'refuse': "
     "Refeed's stream fails. 'begin': Refeed's stream reads the new Kinesis stream from the oldest record.",
-    parse=_check_recreated,
+    parse=one_of(REFUSE, BEGIN),
     metavar="refuse|begin",
 )
 SOURCE: Final = FieldSpec(
