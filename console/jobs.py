@@ -131,22 +131,14 @@ def find_done(job: Mapping[str, Any]) -> dict[str, Any] | None:
     if job["kind"] in _WITHOUT_LOG:
         return None
     if job["kind"] == "compaction":
-        return {
-            "done": len(job["files_removed"]),
-            "whole": len(job["tables"]),
-            "of": "tables compacted",
-            "failed": 0,
-        }
-    names = ("published", "selected", "messages published")
-    if job["kind"] == "merge":
-        names = ("merged", "sources", "sources merged")
+        done, whole = len(job["files_removed"]), len(job["tables"])
+        return {"done": done, "whole": whole, "of": "tables compacted", "failed": 0}
     progress = job["progress"]
-    return {
-        "done": progress[names[0]],
-        "whole": progress[names[1]],
-        "of": names[2],
-        "failed": progress["failed"],
-    }
+    if job["kind"] == "merge":
+        done, whole, of = progress["merged"], progress["sources"], "sources merged"
+    else:
+        done, whole, of = progress["published"], progress["selected"], "messages published"
+    return {"done": done, "whole": whole, "of": of, "failed": progress["failed"]}
 
 
 def find_verbs(job: Mapping[str, Any]) -> tuple[str, ...]:

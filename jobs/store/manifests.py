@@ -202,7 +202,7 @@ class Manifests:
         why: str | None,
         *,
         actor: str | None = None,
-        note: str | None = None,
+        note: str = "",
         expected_version: int | None = None,
     ) -> ManifestRecord:
         """Pause a schedule for a reason, or resume it with None; resuming makes no slot due that is past.
@@ -223,7 +223,9 @@ class Manifests:
             _update(connection, name, paused=why, changed_at=now, version=record.version + 1, **since)
             kind = HistoryEventType.RESUMED if why is None else HistoryEventType.PAUSED
             who = actor or f"schedule:{name}"
-            append_event(connection, MANIFEST, name, kind, now, actor=who, what=kind.value, why=why or note)
+            append_event(
+                connection, MANIFEST, name, kind, now, actor=who, what=kind.value, why=why or note or None
+            )
             return read_row(ManifestRecord, _get(connection, name))
 
     def now(self) -> datetime:

@@ -84,7 +84,7 @@ class ScheduleService:
         spec = read_schedule(record.document)
         require_job(spec.job, principal)
         passed = spec.timing().name_slots(record.settled_until, self._store.now())
-        note = None if passed is None else f"{passed[0].upper()}{passed[1:]} passed in the pause."
+        note = f"{passed[0].upper()}{passed[1:]} passed in the pause." if passed else ""
         return self._pause(record, None, principal, versions, note=note)
 
     def run(
@@ -112,13 +112,7 @@ class ScheduleService:
         return made
 
     def _pause(
-        self,
-        record: ManifestRecord,
-        why: str | None,
-        principal: Principal,
-        versions: Versions,
-        *,
-        note: str | None = None,
+        self, record: ManifestRecord, why: str | None, principal: Principal, versions: Versions, *, note: str = ""
     ) -> Schedule:
         check_versions(record.name, record, versions)
         expected = None if versions is None else record.version
