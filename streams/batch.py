@@ -119,8 +119,7 @@ def find_new(batch: Batch, journal: Journal, targets: Targets) -> NewRows:
         at += one.ids.num_rows
         repeated = pc.sum(flags[-1]).as_py()
         redelivered += 0 if is_topic(one.table) else repeated
-        is_whole = not repeated or is_topic(one.table)
-        kept.append(one.part if is_whole else targets.without(one.table, one.part, flags[-1]))
+        kept.append(targets.without(one.table, one.part, flags[-1]) if repeated else one.part)
     dropped = _take_dependent(written, kept, targets)
     parts: dict[str, list[Any]] = {}
     held, returned = [none], [none]

@@ -34,8 +34,9 @@ def test_a_journal_that_does_not_know_all_knows_no_table_until_it_is_learned(tmp
     assert not mark.knows("a")
     assert not mark.is_named(before)
     mark.add("a", 7)
+    mark.add("b", 3)
     found = JournalMark(tmp_path)
-    assert (found.knows("a"), found.knows("b"), found.attempt) == (True, False, 7)
+    assert (found.knows("a"), found.knows("b"), found.knows("c"), found.attempt) == (True, True, False, 7)
 
 
 def test_nothing_is_left_to_learn_when_pubsub_keeps_nothing_from_before(tmp_path, monkeypatch):

@@ -52,7 +52,7 @@ def read_figures(
 
 
 def _notes(query: ValidatedQuery) -> list[QueryNote]:
-    if not query.missing_columns or not query.reads_archive:
+    if not query.missing_columns:
         return []
     message = (
         f"The query does not return {', '.join(query.missing_columns)}: Refeed then publishes "
