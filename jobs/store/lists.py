@@ -49,7 +49,14 @@ def matches(where: JobFilter) -> list[ColumnElement[bool]]:
 
 
 def complete_order(order: Sequence[SortOrder]) -> tuple[SortOrder, ...]:
-    """Return the order with the id in it, which decides between equals."""
+    """Return the order with the id in it, which decides between equals.
+
+    Raises:
+        RequestInvalidError: jobs can't be sorted by such a field.
+    """
+    for part in order:
+        if part.field not in ORDER_FIELDS:
+            _refuse(f"Jobs can't be sorted by {part.field[:60]!r}.", "/order_by")
     if any(part.field == "id" for part in order):
         return tuple(order)
     return (*order, _NEWEST_FIRST)
