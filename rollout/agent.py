@@ -1,4 +1,4 @@
-"""The agent: keeps one process a stream in step with what people want of the stream."""
+"""The agent: runs one process for each stream, and keeps it in the state that the job store asks for."""
 
 import shutil
 import time
@@ -37,16 +37,16 @@ from streams.folder import StreamFolder
 _log = structlog.get_logger(__name__)
 
 LEASE_SECONDS: Final = 20.0
-# How often a lease is renewed while it lasts: a renewal that fails or comes late costs nothing.
+# Renewals within the duration of one lease: a failed or late renewal loses nothing.
 _RENEWALS: Final = 4
-# Seconds before a stream that died is started again: the first time, the second time, and from then on.
+# Seconds before a dead stream is started again: the first time, the second time, and so on.
 WAITS_SECONDS: Final = (1.0, 5.0, 25.0, 60.0)
-# A stream that ran for so long has got over what ended it before.
+# A stream that has run for this long is healthy: its next restart waits for the shortest time again.
 _HEALTHY_SECONDS: Final = 120.0
-# What a stream gets beyond the bound of its drain, a start of Spark included, and what a cancelled one gets.
+# Time that a drained stream has after its drain timeout, which includes a start of Spark; and a cancelled one.
 _DRAIN_GRACE_SECONDS: Final = 60.0
 _CANCEL_GRACE_SECONDS: Final = 15.0
-# Folders of earlier starts that are kept: their status has how they ended.
+# Folders of earlier starts that are kept: the status in each shows how that process ended.
 _KEPT_INSTANCES: Final = 3
 
 _STATES: Final[Mapping[str, StreamState]] = {
@@ -59,16 +59,16 @@ _STATES: Final[Mapping[str, StreamState]] = {
 
 
 class Agent:
-    """Starts, steers and ends the processes of the streams that it holds, a step a look.
+    """Starts, steers and ends the processes of the streams that it holds, one step for each stream in each look.
 
-    It takes living streams that nobody holds, ``places`` at most, and holds them by a lease that only the store's
-    clock ends; a second agent is a standby that gets them when the lease expires. A lease is no fence: an agent
-    that was frozen and has lost a stream ends its process when it wakes up, and until then the stream's own lease
-    and epoch, beside its tables, keep the two processes apart. A process that a killed agent of this machine left
-    behind goes on under the next one. A stream is of the release that its record names, in this agent's home:
-    while that is not there the stream is FAILED, and is tried again.
+    The agent takes living streams that no agent holds, ``places`` at most, under a lease that expires by the clock
+    of the store. A second agent is a standby: it takes the streams when the lease expires. The lease is no fencing
+    token: an agent that was frozen and has lost a stream ends the process when it wakes up. Until then the
+    stream's own lease and epoch, which are kept beside its tables, keep the two processes apart. After an agent is
+    killed, its processes go on under the next agent of this machine. A stream runs with the release in its record.
+    While this home does not have that release, the stream is FAILED, and the agent tries again.
 
-    ``environment`` is that of the processes. ``say`` gets what happens, as sentences for people.
+    ``environment`` is the environment of the processes. ``say`` receives each event as a sentence for people.
     """
 
     def __init__(
@@ -98,9 +98,9 @@ class Agent:
         self._updates = updates
         self._reports = reports
         self._kept: dict[str, HeldStream] = {}
-        # Its own children that another agent of this machine goes on with, until they have ended.
+        # Children of this agent that another agent of this machine has taken over, until they have ended.
         self._left: list[StreamProcess] = []
-        # The installed one can change below a process that runs.
+        # The installed version can change while this process runs.
         self._version = version("refeed")
         self._renewed_at: float | None = None
         self._reported: AgentReport | None = None
@@ -111,12 +111,12 @@ class Agent:
         return iter([process for process in found if process.is_running])
 
     def look(self) -> list[ProcessEndedError]:
-        """Bring every stream that it holds one step nearer to what is wanted; return how processes died since.
+        """Move each held stream one step towards its desired state; return the processes that died since.
 
-        A fault of one stream keeps no other from its step.
+        A fault of one stream does not stop the steps of the others.
 
         Raises:
-            StoreUnavailableError: the store does not answer; the processes go on meanwhile.
+            StoreUnavailableError: the store does not answer; the processes continue.
         """
         self._left = [process for process in self._left if process.is_running]
         self._renew_when_due()
@@ -127,7 +127,7 @@ class Agent:
         for name in list(self._kept):
             if records[name].agent != self.owner:
                 self._let_go(records[name])
-        # Of a stream that was taken just now, a process may run that an agent before this one left.
+        # A stream that was just taken may still have a process of an earlier agent.
         held = [record for record in records.values() if record.agent == self.owner and record.name in self._kept]
         if self._updates is not None:
             self._updates.look([(record, self._kept[record.name]) for record in held], self._starter)
@@ -154,9 +154,9 @@ class Agent:
         return died
 
     def stop(self, *, seconds: float = STOP_SECONDS) -> None:
-        """Drain all at the same time, kill those that take longer, and let go of the streams, which stay wanted.
+        """Drain all processes at once, kill those that need more than ``seconds``, and release the streams.
 
-        All of them have ``seconds`` together.
+        The desired state of the streams does not change.
         """
         with ExitStack() as stack:
             stack.callback(self._store.remove_agent_report, self.owner)
@@ -177,7 +177,7 @@ class Agent:
         report = self._describe()
         is_due = self._renewed_at is None or now - self._renewed_at >= self._lease_seconds / _RENEWALS
         if is_due or report != self._reported:
-            # At once when a release was added: a launch that names it may follow.
+            # At once after a release was added: a launch that names the release may follow.
             self._store.put_agent_report(report)
             self._reported = report
         if not is_due:
@@ -186,7 +186,7 @@ class Agent:
         for agent in self._store.list_agents():
             owner = LeaseOwner.parse(agent)
             if owner is not None and owner.is_dead:
-                # Its lease would keep its streams waiting for nothing.
+                # That agent is dead: its streams need not wait until its lease expires.
                 self._store.release_streams(agent)
         self._renewed_at = now
 
@@ -227,7 +227,7 @@ class Agent:
             self._end(process, record)
             return []
         if is_stopped or (self._updates is not None and self._updates.is_moving(record.name)):
-            # It is started when its state has been put back, or by a later step of the update.
+            # The stream starts after its state is restored, or in a later step of the update.
             if process is not None:
                 process.kill()
                 kept.process, kept.start_at = None, 0.0
@@ -239,18 +239,18 @@ class Agent:
         return []
 
     def _find(self, record: StreamRecord) -> StreamProcess | None:
-        """Return the process that an agent before this one started in this home and that still runs."""
+        """Return the process of the stream that an earlier agent of this home started, if it still runs."""
         if record.instance_id is None:
             return None
         found = StreamProcess.find(StreamFolder.of(self._settings.home, record.name, record.instance_id))
         if found is not None:
-            # Who paused it, if anybody did, is gone with its agent.
+            # The earlier agent may have paused it, and can't resume it any more.
             found.resume()
             self._say(f"going on with {record.name} (process {found.pid})")
         return found
 
     def _start(self, kept: HeldStream, record: StreamRecord) -> None:
-        # Should one of the next lines fail.
+        # This holds if one of the next lines fails.
         kept.start_at = self._now() + WAITS_SECONDS[1]
         instance_id = new_instance_id()
         try:
@@ -261,7 +261,7 @@ class Agent:
             return
         folder = prepared.folder
         home = StreamHome(gethostname(), str(folder.state))
-        # Written down first: by its instance id the process is found, should this agent be killed now.
+        # Written first: if this agent is killed now, the next agent finds the process by its instance id.
         report = partial(self._store.report_stream, record.name, self.owner, StreamState.STARTING)
         report(instance_id=instance_id, home=home, error=record.error)
         _remove_old(folder)
@@ -273,7 +273,7 @@ class Agent:
         return StreamFolder.of(self._settings.home, record.name).state
 
     def _steer(self, kept: HeldStream, process: StreamProcess, record: StreamRecord, wanted: Wanted) -> None:
-        """Give the order that brings the process in step, report where it stands, and kill it when it is late."""
+        """Write the order for the desired state, report the process's state, and kill a process that is late."""
         before = process.control.number
         if wanted is Wanted.RUNNING:
             process.keep_pace(self._pace(kept, record))
@@ -292,7 +292,7 @@ class Agent:
         try:
             process.order("drain" if is_drain else "cancel", timeout_seconds=bound)
         except OSError as exc:
-            # On a full disk it ends as one that takes no orders.
+            # With a full disk the process gets no order, and is killed when it is late.
             _log.warning("order_not_written", stream=record.name, error=str(exc))
         if kept.kill_at is None or process.control.number != before:
             kept.kill_at = self._now() + grace
@@ -302,7 +302,7 @@ class Agent:
             process.kill()
 
     def _end(self, process: StreamProcess | None, record: StreamRecord) -> None:
-        """Report the end that was wanted, with the messages that it left, and let go of the stream."""
+        """Report the end that was requested, with the messages that were not committed, and release the stream."""
         status: Mapping[str, Any] = {}
         if process is not None:
             process.kill()
@@ -315,14 +315,14 @@ class Agent:
         self._say(f"{record.name} is {state}" + (f": {why}" if why else ""))
 
     def _note_death(self, kept: HeldStream, process: StreamProcess, record: StreamRecord) -> ProcessEndedError:
-        """Have the stream started again, each time a little later."""
+        """Plan the next start of the stream, each time a little later."""
         now = self._now()
         if now - kept.started_at >= _HEALTHY_SECONDS:
             kept.deaths = 0
         wait = self._next_wait(kept)
         kept.start_at, kept.process = now + wait, None
         ended = process.ended_error()
-        # Processes that it started would keep its locks.
+        # Child processes that still run would keep the stream's locks.
         process.kill()
         status = process.status()
         fault = _fault_of(status.get("error")) if status.get("state") in {"failed", "stopped"} else None
@@ -351,7 +351,7 @@ class Agent:
             self._store.report_stream(name, self.owner, StreamState.STARTING, error=record.error, why=why)
 
     def _pace(self, kept: HeldStream, record: StreamRecord) -> BatchPace:
-        """Return the pace of the record's options, and of the deployment's settings where it has none."""
+        """Return the pace in the record's options, with the deployment's settings for options that are not set."""
         if kept.version != record.version:
             kept.pace, kept.version = self._starter.pace(record), record.version
         return kept.pace

@@ -17,27 +17,27 @@ from model.job import JobState
 from model.principal import READ, SCHEDULES_APPLY, STREAMS_OPERATE, STREAMS_READ, Principal
 
 _LOG: Final = structlog.get_logger()
-# What a verb raises when the resource is no longer the one that the requester saw: it never can be done.
+# Errors of a resource that has changed since the request: the change can never be made any more.
 _CHANGED: Final = (StreamChangedError,)
 _LATE: Final = FaultRecord("approval_late", "Nobody decided in time.")
 
-# Makes a change and returns what it made. It runs twice, as its requester: when it is asked for, with nothing
-# kept, and when it is approved. It writes to the job store alone, checks the version that was asked about, and
-# waits for nothing else, because the store's transaction is open meanwhile.
+# Makes a change as its requester, and returns the result. It runs twice: at the request, where the transaction is
+# rolled back, and at the approval. It writes only to the job store, checks the version in the request, and waits
+# for nothing else, because the store's transaction is open meanwhile.
 Act = Callable[[ChangeRecord], Mapping[str, Any]]
 
 
 class ChangeService(JobReader[ChangeRecord]):
-    """Keeps changes that a second person has to approve, and makes each once, when it is approved.
+    """Keeps changes that a second person has to approve, and makes each change once, after the approval.
 
-    ``acts`` leads from the kind of a resource and a verb to the function that makes the change. The decision and
-    the change are one transaction: of several who approve at once one does, and a process that dies before the end
-    of it has decided nothing.
+    ``acts`` maps the kind of a resource and a verb to the function that makes the change. The decision and the
+    change are one transaction: of several approvals at the same time one succeeds, and a process that dies before
+    the commit has decided nothing.
 
     Raises:
         ForbiddenError: any call whose ``principal`` lacks the scope.
-        JobNotFoundError: any call that names a change that is not there.
-        JobChangedError: any call with ``versions``, none of which the job is at any more.
+        JobNotFoundError: any call that names a change that does not exist.
+        JobChangedError: any call with ``versions`` if the job is at none of them.
     """
 
     scopes = (STREAMS_OPERATE, SCHEDULES_APPLY, STREAMS_READ, READ)
@@ -47,13 +47,13 @@ class ChangeService(JobReader[ChangeRecord]):
         self._acts = acts
 
     def show(self, job: Job, *, principal: Principal) -> ChangeRecord:  # noqa: ARG002 - all see the same of it
-        """Return a job of the kind as the principal sees it."""
+        """Return the change of a job; every principal sees all of it."""
         return change_of(job)
 
     def ask(self, asked: ChangeRequest) -> ChangeRecord:
-        """Have a change wait for a second person; the same request again gives back the one that waits.
+        """Create a change that waits for a second person; a repeated request returns the change that waits.
 
-        A change that could not be made now is refused with its own error.
+        A change that can't be made now is refused with the error of its act.
 
         Raises:
             RefeedError: as the act raises it.
@@ -66,20 +66,21 @@ class ChangeService(JobReader[ChangeRecord]):
         return made
 
     def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
-        """Return what waits for a second person, newest first."""
+        """Return the changes that wait for a second person, newest first."""
         principal.require_any(*self.scopes)
         waiting, _ = self.read_all(reversed(self._store.list_active(CHANGE)), principal=principal)
         return [_item_of(change) for change in waiting]
 
     def approve(self, job_id: str, *, principal: Principal, versions: Versions = None) -> ChangeRecord:
-        """Make the change, as its requester.
+        """Approve the change and make it, as its requester.
 
-        A change that can't be made at this moment raises its own error, and goes on waiting.
+        If the change can't be made at this moment, the error of its act is raised, and the change continues to
+        wait.
 
         Raises:
-            ForbiddenError: the requester approves, or ``principal`` lacks the verb's own scope.
-            JobStateError: it is decided already, or has expired.
-            StreamChangedError: the resource has changed since the request; the job is FAILED with this.
+            ForbiddenError: ``principal`` is the requester, or lacks the scope of the verb.
+            JobStateError: the change is decided already, or has expired.
+            StreamChangedError: the resource has changed since the request; the job is then FAILED with this error.
             RefeedError: as the act raises it.
         """
         job = self._decidable(job_id, principal, versions)
@@ -97,11 +98,11 @@ class ChangeService(JobReader[ChangeRecord]):
     def reject(
         self, job_id: str, *, principal: Principal, versions: Versions = None, reason: str | None = None
     ) -> ChangeRecord:
-        """Decide that the change is not made; the requester takes it back with this.
+        """Reject the change; a requester withdraws a change in the same way.
 
         Raises:
-            ForbiddenError: ``principal`` lacks the verb's own scope.
-            JobStateError: it is decided already, or has expired.
+            ForbiddenError: ``principal`` lacks the scope of the verb.
+            JobStateError: the change is decided already, or has expired.
         """
         job = self._decidable(job_id, principal, versions)
         decided = self._store.move(
@@ -117,11 +118,11 @@ class ChangeService(JobReader[ChangeRecord]):
         return change_of(decided)
 
     def cancel(self, job_id: str, *, principal: Principal, versions: Versions = None) -> ChangeRecord:
-        """Reject it without a reason."""
+        """Reject the change without a reason."""
         return self.reject(job_id, principal=principal, versions=versions)
 
     def expire(self) -> None:
-        """End what nobody has decided in time; a loop calls this again and again.
+        """Fail the changes that nobody decided in time; a loop calls this periodically.
 
         Raises:
             StoreUnavailableError: the store does not answer.
@@ -145,7 +146,7 @@ class ChangeService(JobReader[ChangeRecord]):
         return job
 
     def _make(self, job: Job, *, actor: str, version: int | None = None) -> ChangeRecord:
-        """Decide and act, within the transaction of the caller."""
+        """Approve and make the change, within the transaction of the caller."""
         begun = self._store.move(
             job.id,
             JobState.RUNNING,
@@ -159,13 +160,13 @@ class ChangeService(JobReader[ChangeRecord]):
         asked = change.request
         act = self._acts.get((asked.resource, asked.verb))
         if act is None:
-            # A newer release asked for it, and this one runs beside it or after it.
+            # A newer release created the request, and this release does not have the verb.
             raise JobStateError(f"This release can't {asked.verb} a {asked.resource}.", id=job.id)
         result = dict(act(change))
         return change_of(self._store.move(job.id, JobState.SUCCEEDED, actor=actor, memory={"result": result}))
 
     def _fail(self, job: Job, error: FaultRecord) -> None:
-        """End a change that nobody decided; one that is decided meanwhile stays so."""
+        """Fail a change that nobody decided; a decision that was made meanwhile stays."""
         with suppress(JobStateError):
             self._store.move(
                 job.id,

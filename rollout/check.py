@@ -1,4 +1,4 @@
-"""The check before an update: all that keeps a stream from going on as another release, and the way back."""
+"""The check before an update: every reason against it, and whether there is a way back."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +21,7 @@ class Remedy(StrEnum):
 
     @property
     def advice(self) -> str:
-        """What a person does then, as a sentence."""
+        """The advice for a person, as a sentence."""
         return _ADVICE[self]
 
 
@@ -37,7 +37,7 @@ _ADVICE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CheckReason:
-    """One reason not to update; ``about`` is the part of the stream that it is about, such as sources.orders."""
+    """One reason not to update; ``about`` names the part of the stream, such as sources.orders."""
 
     code: str
     about: str
@@ -47,10 +47,10 @@ class CheckReason:
 
 @dataclass(frozen=True, slots=True)
 class CheckedSource:
-    """One source of a pipeline's stream, as a plan has it or as a release reads it from the registry.
+    """One source of a pipeline, from the stream's plan or as a release reads it from the registry.
 
-    ``reporting`` None is not known, and not compared.
-    ``publish`` is the topic that gets its rows too, None for none.
+    ``reporting`` is None if it is unknown; it is not compared then. ``publish`` is the topic to which the rows are
+    also published, or None.
     """
 
     name: str
@@ -65,11 +65,11 @@ class CheckedSource:
 
 @dataclass(frozen=True, slots=True)
 class StreamSide:
-    """What a stream is, or is to be; what is None is not known, and not compared.
+    """A stream as it runs, or as it is to run; a field that is None is unknown, and is not compared.
 
-    ``address`` is where its tables are, ``home`` where its state is. ``sources`` are those of a group that run,
-    or all that the registry has for the wanted release; a stream of another kind has none. ``threads`` is how many
-    tasks run at the same time.
+    ``address`` is the place of the tables, ``home`` the place of the state. ``sources`` are the sources that the
+    pipeline runs, or that the registry has for the wanted release; other kinds of streams have none. ``threads``
+    is the number of tasks that run at the same time.
     """
 
     release: str | None
@@ -86,10 +86,10 @@ class StreamSide:
 
 @dataclass(frozen=True, slots=True)
 class UpdateCheck:
-    """Whether a stream can go on as another release: it can when there is no reason against it.
+    """The result of a check: a stream can be updated if there are no ``reasons`` against it.
 
-    ``changes`` are differences that are fine. Without a way back, ``no_way_back`` says why: the update
-    can only go forward once the new release has written.
+    ``changes`` are differences that are allowed. ``no_way_back`` has the reasons why the old release can't
+    continue after the new one has written; it is empty if there is a way back.
     """
 
     reasons: tuple[CheckReason, ...]
@@ -103,7 +103,7 @@ class UpdateCheck:
 
     @property
     def has_way_back(self) -> bool:
-        """Whether the old release could go on after the new one has written."""
+        """Whether the old release could continue after the new one has written."""
         return not self.no_way_back
 
     def to_json(self) -> dict[str, Any]:
@@ -118,9 +118,9 @@ class UpdateCheck:
 
 
 def check_update(running: StreamSide, wanted: StreamSide, mapping: Mapping[str, str | None]) -> UpdateCheck:
-    """Return every reason why the stream ``running`` can't go on as ``wanted``; an identical rebuild has none.
+    """Return every reason why the stream ``running`` can't continue as ``wanted``; an identical rebuild has none.
 
-    ``mapping`` leads from the name of a source that runs to its new name, or to None where it is to end.
+    ``mapping`` maps the name of a running source to its new name, or to None if the source is to end.
     """
     reasons = [*_kind_reasons(running), *_format_reasons(running, wanted), *_place_reasons(running, wanted)]
     changes = [*_option_changes(running, wanted)]
@@ -132,7 +132,7 @@ def check_update(running: StreamSide, wanted: StreamSide, mapping: Mapping[str, 
     if running.formats.version != wanted.formats.version:
         changes.insert(0, f"version {running.formats.version} becomes {wanted.formats.version}")
     elif running.release is not None and wanted.release is None:
-        # An update that names no release leaves the present one, which nobody may have meant.
+        # Without a release the update leaves the present release, perhaps without intent: show it.
         changes.insert(0, f"the release {running.release} becomes the installed version")
     no_way_back = [
         f"{running.formats.version} can't read the {name} that {wanted.formats.version} writes"
@@ -149,7 +149,7 @@ def _kind_reasons(running: StreamSide) -> Iterator[CheckReason]:
 
 
 def _pairs(writer: StreamSide, reader: StreamSide) -> Iterator[tuple[str, Format, Format | None]]:
-    """Yield each format that ``writer`` writes, with the reader's own of the same name, None where it has none."""
+    """Yield each format of ``writer`` with the reader's format of the same name, or None."""
     for name, found in writer.formats.state.items():
         yield name, found, reader.formats.state.get(name)
     theirs = reader.formats.warehouses.get(writer.warehouse, {})
@@ -157,7 +157,7 @@ def _pairs(writer: StreamSide, reader: StreamSide) -> Iterator[tuple[str, Format
         yield f"{writer.warehouse} {name}", found, theirs.get(name)
 
 
-# What a drained stream leaves no trace of; all else stays with its state, or in its tables.
+# Formats of which a drained stream leaves no file; all others stay in its state or its tables.
 _GONE_WHEN_DRAINED: Final = frozenset({"parts", "attempts", "status", "control"})
 
 
@@ -174,7 +174,7 @@ def _format_reasons(running: StreamSide, wanted: StreamSide) -> Iterator[CheckRe
 
 
 def _place_reasons(running: StreamSide, wanted: StreamSide) -> Iterator[CheckReason]:
-    """Yield the changes that part the stream from its state, which belongs to a home, a project and tables."""
+    """Yield the changes that separate the stream from its state, which belongs to a home, a project and tables."""
     # name -> before, after
     places: dict[str, tuple[Any, Any]] = {
         "project": (running.project, wanted.project),
@@ -214,7 +214,7 @@ def _shown(value: Any) -> str:
 def _compare_sources(
     running: StreamSide, wanted: StreamSide, mapping: Mapping[str, str | None]
 ) -> Iterator[CheckReason | str]:
-    """Yield the reasons about sources, and as texts the changes that are fine."""
+    """Yield the reasons about sources, and the allowed changes as texts."""
     if running.sources is None or wanted.sources is None:
         for name in mapping:
             yield _wrong_mapping(name, "this stream has no sources")
@@ -315,9 +315,9 @@ def _compare_source(before: CheckedSource, after: CheckedSource) -> Iterator[Che
 
 
 def _target_changes(before: CheckedSource, after: CheckedSource) -> Iterator[str]:
-    """Yield what changes of where rows go besides staging, which is fine."""
+    """Yield the allowed changes of the targets of rows other than staging."""
     if None not in {before.reporting, after.reporting} and before.reporting != after.reporting:
-        # No reason against it: the stream writes staging alone, and merges find the rows there.
+        # No reason against the update: the stream writes only staging, and merges find the rows there.
         yield (
             f"the reporting table of {before.name} changes from {before.reporting} to {after.reporting}, which "
             f"is empty at first. To keep the merged rows, write 'reporting: {before.reporting}' in the registry"

@@ -1,4 +1,4 @@
-"""Checks updates of a home's streams: by their records, their state, and what the wanted release reads."""
+"""Checks updates of a home's streams: their records, their state, and the sources that a release reads."""
 
 import json
 import subprocess
@@ -27,15 +27,15 @@ from streams.status import address_of
 from warehouse.open import warehouse_from_json
 from warehouse.port import Warehouse
 
-# It imports what reads a registry, and reads it, which may lie in a bucket.
+# The process starts, imports the registry's readers, and reads the registry, perhaps from a bucket.
 _READ_SECONDS: Final = 120.0
 _TOLD_CHARACTERS: Final = 2000
 
 
 class UpdateChecker:
-    """Checks updates of the streams whose state is in this home, against its present settings.
+    """Checks updates of the streams whose state is in this home, against the present settings of the home.
 
-    ``environment`` is what a process of a release has besides what leads to its code.
+    ``environment`` is the environment of a release's process, without the variables that select its code.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class UpdateChecker:
         options: Mapping[str, Any],
         mapping: Mapping[str, str | None],
     ) -> UpdateCheck:
-        """Return whether the stream can go on as ``release``, None for the installed one, with other ``options``.
+        """Return whether the stream can continue as ``release`` (None: the installed one) with other ``options``.
 
-        Nothing is touched. The sources that run are those of a pipeline's plan, not those of the registry.
+        Nothing is changed. The running sources are those in the pipeline's plan, not those in the registry.
 
         Raises:
             ReleaseNotFoundError: one of the two releases is not in this home.
-            RequestInvalidError: an option is none; all are named.
+            RequestInvalidError: some options are invalid; the error names all of them.
             RegistryError: the wanted release can't read the registry, or finds faults in it.
             CheckpointCorruptError: the plan can't be read.
         """
@@ -71,11 +71,11 @@ class UpdateChecker:
         )
 
     def has_state(self, record: StreamRecord) -> bool:
-        """Whether this home has the stream's state, or it never ran."""
+        """Whether this home has the stream's state, or the stream never ran."""
         return has_state(record, self._settings.home)
 
     def _running(self, record: StreamRecord) -> StreamSide:
-        # As of its last start; one that has not run yet may be anywhere.
+        # The place at the stream's last start; a stream that has not run has no place yet.
         status = read_newest_status(self._settings.home, record.name) or {}
         place: Mapping[str, Any] = status.get("place") or {}
         found: dict[str, Any] = {
@@ -85,7 +85,7 @@ class UpdateChecker:
         }
         plan = StreamFolder.of(self._settings.home, record.name).state / PLAN_FILE
         if record.kind is StreamKind.PIPELINE:
-            # Without a plan, a group has not found its sources yet.
+            # Without a plan, the group has not found its sources yet.
             found = {**found, "sources": []} if not plan.exists() else _of_plan(plan)
         return StreamSide(
             release=record.release,
@@ -117,7 +117,7 @@ class UpdateChecker:
         return own_formats() if release is None else self._releases.get_release(release).formats
 
     def _read_sources(self, release: str | None) -> Sequence[CheckedSource]:
-        """Return all sources of the registry in the words of a release, which may read it differently."""
+        """Return all sources of the registry as the release reads it; releases may read it differently."""
         started = self._releases.start(release, self._environment)
         try:
             ran = started.run("source", "check", "--json", seconds=_READ_SECONDS)
@@ -146,12 +146,12 @@ class CheckService:
         options: Mapping[str, Any],
         mapping: Mapping[str, str | None],
     ) -> UpdateCheck:
-        """Return what :meth:`UpdateChecker.check` finds of the stream ``name``; it may take seconds.
+        """Return the check of the stream ``name`` by :meth:`UpdateChecker.check`; it may take seconds.
 
         Raises:
             ForbiddenError: the ``principal`` lacks the scope.
             StreamNotFoundError: no stream was ever launched under the name.
-            StreamElsewhereError: its state is in another home.
+            StreamElsewhereError: the stream's state is in another home.
             RefeedError: as :meth:`UpdateChecker.check`.
         """
         record = self._streams.get(name, principal=principal)
@@ -165,7 +165,7 @@ class CheckService:
 
 
 def _of_plan(path: Path) -> dict[str, Any]:
-    """Return the sources that run, and where their tables are.
+    """Return the running sources, and the place of their tables.
 
     Raises:
         CheckpointCorruptError: the plan can't be read.
@@ -192,12 +192,12 @@ def _of_source(source: Source) -> CheckedSource:
 def _of_json(found: Mapping[str, Any]) -> CheckedSource:
     schema = None if found["schema"] is None else RowSchema.from_json(found["schema"])
     texts = {name: str(found[name]) for name in ("name", "topic", "subscription", "group", "staging")}
-    # An earlier release prints no publish.
+    # Earlier releases do not print the field publish.
     return CheckedSource(**texts, schema=schema, reporting=found.get("reporting"), publish=found.get("publish"))
 
 
 def _detail_of(problem: str) -> str:
-    """Return the sentences of the problem that a command printed with --json; its end where it is none."""
+    """Return the detail of the problem that a command printed with --json, or the end of any other output."""
     try:
         found = json.loads(problem.strip().splitlines()[-1])
         faults = [f"{each['pointer']}: {each['message']}." for each in found.get("errors", ())]

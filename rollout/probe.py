@@ -1,4 +1,4 @@
-"""The probe of an agent's container: whether the agent that runs here goes on with its work."""
+"""The liveness probe of an agent's container."""
 
 import os
 import socket
@@ -10,12 +10,12 @@ from typing import Final
 
 from model.settings import read_settings
 
-# An agent looks at its streams twice a second; a job store that does not answer makes that slower.
+# An agent looks at its streams twice a second, or less often while the job store does not answer.
 _SILENT_SECONDS: Final = 60.0
 
 
 def beat(home: Path) -> None:
-    """Leave a sign of life of this machine's agent; a full disk is not worth its streams' lives."""
+    """Write a heartbeat of this machine's agent; a full disk is no error, so that the streams continue."""
     path = _sign_of(home, socket.gethostname())
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -23,7 +23,7 @@ def beat(home: Path) -> None:
 
 
 def find_fault(home: Path, *, host: str, now: float) -> str | None:
-    """Return why the agent of ``home`` on ``host`` is not alive, None when it is; a home is shared by machines."""
+    """Return why the agent of ``home`` on ``host`` is not alive, or None; several machines can share a home."""
     path = _sign_of(home, host)
     try:
         silence = now - path.stat().st_mtime

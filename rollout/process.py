@@ -1,4 +1,4 @@
-"""One start of a stream as a process of this machine: started or found again, given orders, ended."""
+"""One instance of a stream as a process of this machine: start it, find it again, steer it, and end it."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -23,10 +23,10 @@ _PROCESSES: Final = Path("/proc")
 
 
 class StreamProcess:
-    """A process that runs one instance of a stream, and the control file by which it takes orders.
+    """A process that runs one instance of a stream, and the control file with its orders.
 
-    The process may be another agent's child, one that was killed: it runs on under its instance id, by which
-    :meth:`find` finds it. Only its status file has how such a process ended.
+    The process can be the child of an agent that was killed: it continues to run, and :meth:`find` finds it by its
+    instance id. Only the status file shows how such a process ended.
     """
 
     def __init__(self, folder: StreamFolder, runs: Child | FoundProcess) -> None:
@@ -36,7 +36,7 @@ class StreamProcess:
         assert path is not None, "an instance has a control file"
         self._path = path
         self._control = ControlFile(path).read()
-        # A snapshot pauses the stream from a thread of its own.
+        # Another thread pauses the stream for a snapshot.
         self._ordering = threading.Lock()
 
     @classmethod
@@ -50,7 +50,7 @@ class StreamProcess:
         log: Path,
         order: Order = "run",
     ) -> Self:
-        """Start ``command`` for the instance that ``folder`` names, at this pace, with ``order`` as its first."""
+        """Start ``command`` for the instance in ``folder``, with this pace and this first order."""
         child = Child(folder.name, command, environment=environment, log=log)
         process = cls(folder, child)
         process.order(order, pace=pace)
@@ -59,9 +59,9 @@ class StreamProcess:
 
     @classmethod
     def find(cls, folder: StreamFolder) -> Self | None:
-        """Return the process here that runs the instance, also if another agent started it; None without one.
+        """Return the process of this machine that runs the instance, whichever agent started it, or None.
 
-        One that takes its orders in another home of this machine can't be steered from this one, and is killed.
+        A process that takes its orders from another home can't be steered from this home, and is killed.
         """
         found = None if folder.instance_id is None else find_instance(folder.name, folder.instance_id)
         if found is None:
@@ -85,25 +85,25 @@ class StreamProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id, also its group's."""
+        """The id of the process and of its process group."""
         return self._runs.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process has not ended."""
         return self._runs.is_running
 
     @property
     def control(self) -> StreamControl:
-        """The order that was given last."""
+        """The last order."""
         return self._control
 
     def status(self) -> dict[str, Any]:
-        """Return what it has written of itself; empty before its first word."""
+        """Return the status that the process has written; empty before the first one."""
         return StatusFile.read(self.folder.status) or {}
 
     def order(self, order: Order, *, timeout_seconds: float | None = None, pace: BatchPace | None = None) -> int:
-        """Give an order, unless it was the last one; return its number, which the status names once it is done."""
+        """Write an order unless it is the last one; return its number, which is in the status once it is done."""
         with self._ordering:
             last = self._control
             wanted = pace or last.pace
@@ -112,37 +112,37 @@ class StreamProcess:
             return self._control.number
 
     def keep_pace(self, pace: BatchPace) -> None:
-        """Let a stream that runs do so at this pace; a pause is somebody else's, who ends it."""
+        """Set the pace of a running stream; a paused stream stays paused until :meth:`resume`."""
         with self._ordering:
             if self._control.order == "run" and self._control.pace != pace:
                 self._give("run", None, pace)
 
     def pause(self, timeout_seconds: float) -> int:
-        """Let no commit begin until :meth:`resume`, for ``timeout_seconds`` at most; return the order's number."""
+        """Begin no commit until :meth:`resume`, for ``timeout_seconds`` at most; return the order's number."""
         with self._ordering:
             self._give("pause", timeout_seconds, self._control.pace)
             return self._control.number
 
     def resume(self, number: int | None = None) -> None:
-        """End a pause, with ``number`` that one alone; a stream that is to end goes on ending."""
+        """End the pause, or with ``number`` only the pause of that order; a draining stream continues to drain."""
         with self._ordering:
             if self._control.order == "pause" and number in {None, self._control.number}:
                 self._give("run", None, self._control.pace)
 
     def ask_to_stop(self) -> None:
-        """Send SIGTERM, which drains it without a bound."""
+        """Send SIGTERM, which drains the stream without a timeout."""
         self._runs.ask_to_stop()
 
     def kill(self, *, seconds: float = KILL_SECONDS) -> None:
-        """Send SIGKILL to it and everything it started; the first time, wait ``seconds`` at most for its end."""
+        """Send SIGKILL to the process group; the first call waits ``seconds`` at most for its end."""
         self._runs.kill(seconds=seconds)
 
     def stop(self, *, seconds: float) -> None:
-        """Drain it, and kill it when ``seconds`` pass."""
+        """Drain the stream, and kill it after ``seconds``."""
         self._runs.stop(seconds=seconds)
 
     def ended_error(self) -> ProcessEndedError:
-        """Return the error of its end."""
+        """Return the error that says how the process ended."""
         return self._runs.ended_error()
 
     def _give(self, order: Order, timeout_seconds: float | None, pace: BatchPace) -> None:
@@ -153,25 +153,25 @@ class StreamProcess:
 
 @dataclass(slots=True)
 class HeldStream:
-    """A stream that an agent holds; ``start_at`` is when it is to be started while it has no process."""
+    """A stream that an agent holds; ``start_at`` is the time of its next start while it has no process."""
 
     process: StreamProcess | None = None
     start_at: float = 0.0
     started_at: float = 0.0
     deaths: int = 0
     kill_at: float | None = None
-    # The version of the record that the pace was made of.
+    # The version of the record from which the pace was read.
     version: int = 0
     pace: BatchPace = field(default_factory=BatchPace)
 
     @property
     def running(self) -> StreamProcess | None:
-        """Its process where one runs."""
+        """The process, if it runs."""
         return self.process if self.process is not None and self.process.is_running else None
 
 
 def find_instance(name: str, instance_id: str) -> FoundProcess | None:
-    """Return the process of this machine whose command names the instance; an id is never used twice."""
+    """Return the process of this machine with the instance id in its command line; no id is used twice."""
     named = f"\0{INSTANCE_OPTION}\0{instance_id}\0".encode()
     for folder in _PROCESSES.glob("[0-9]*"):
         with suppress(OSError):

@@ -39,10 +39,10 @@ _METADATA: Final = re.compile(r"refeed-[^/]+\.dist-info/METADATA")
 _RECORD: Final = "release.json"
 _CODE: Final = "code"
 _UNFINISHED: Final = ".unfinished-"
-# A folder named cli or sql where a process is started must not hide ours, in Spark's workers neither.
+# A folder named cli or sql in the working directory must not hide our packages, also not in Spark's workers.
 _SAFE_PATH: Final = {"PYTHONSAFEPATH": "1"}
 _START_SECONDS: Final = 120.0
-# Two runs of Java, half a minute on an idle machine.
+# Java runs twice, which takes half a minute on an idle machine.
 _CLASSES_SECONDS: Final = 600.0
 _CLASSES: Final = "connectors.spark.classes"
 _log = structlog.get_logger(__name__)
@@ -51,7 +51,7 @@ _TOLD_CHARACTERS: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """An installed release; ``sha256`` is its wheel's, ``environment`` the key of its packages."""
+    """An installed release; ``sha256`` is the hash of its wheel, ``environment`` the key of its packages."""
 
     name: str
     version: str
@@ -74,7 +74,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseStart:
-    """How a process of a release is started: the Python that has its packages, and the process's variables."""
+    """How to start a process of a release: the Python with its packages, and the environment variables."""
 
     python: str
     variables: Mapping[str, str]
@@ -84,10 +84,10 @@ class ReleaseStart:
         return [self.python, "-m", "cli.main", *arguments]
 
     def run(self, *arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
-        """Run ``refeed`` with ``arguments`` to its end, whatever its exit code is.
+        """Run ``refeed`` with ``arguments`` and wait for its end; a failure raises nothing.
 
         Raises:
-            subprocess.TimeoutExpired: it takes longer than ``seconds``.
+            subprocess.TimeoutExpired: the command takes longer than ``seconds``.
         """
         return subprocess.run(  # noqa: S603 - a release's own Python
             self.command(*arguments),
@@ -102,8 +102,8 @@ class ReleaseStart:
 class Releases:
     """The releases of one home, in ``releases/``, and the environments that they share, in ``environments/``.
 
-    A release is complete or not there. Its packages may be those that are installed here, so a process of it is
-    started by what :meth:`start` returns now: they may be upgraded later.
+    A release is complete or absent. A release can use the packages that are installed here, which may be upgraded:
+    so call :meth:`start` before each start of a process, and do not keep its result.
     """
 
     def __init__(self, home: Path) -> None:
@@ -112,18 +112,18 @@ class Releases:
         self._environments = Environments(home / "environments")
 
     def add(self, wheel: Path, *, name: str | None = None) -> Release:
-        """Install ``wheel`` as the release ``name``, by default its version, with the packages of its lock.
+        """Install ``wheel`` as the release ``name`` (its version by default), with the packages in its lock.
 
-        Nothing is downloaded when they are installed here. The same wheel under the same name again changes
-        nothing, and installs packages that are gone.
+        Nothing is downloaded if all packages are installed here. Adding the same wheel under the same name again
+        only installs missing packages.
 
         Raises:
-            ReleaseInvalidError: it is no wheel of Refeed with a lock, or it does not start.
+            ReleaseInvalidError: the file is no wheel of Refeed with a lock, or the release does not start.
             ReleaseExistsError: another wheel has the name.
-            EnvironmentFailedError: pip can't install what it needs.
+            EnvironmentFailedError: pip can't install the packages.
         """
         with self._locked() as unfinished:
-            # A copy, so that the hash is that of the very file that is installed.
+            # Hash and install the same copy: the given file may change meanwhile.
             copy = unfinished / wheel.name
             try:
                 shutil.copyfile(wheel, copy)
@@ -151,17 +151,17 @@ class Releases:
             _keep_classes(started, name)
             release = Release(name, version, wheel.name, sha256, environment, datetime.now(UTC), formats)
             (unfinished / _RECORD).write_text(json.dumps(release.to_json()))
-            # After a power cut too, a folder that is there is complete.
+            # Sync first, so that a folder with this name is complete also after a power cut.
             os.sync()
             unfinished.rename(self._folder / name)
             return release
 
     def list_releases(self) -> list[Release]:
-        """Return all releases, by their names."""
+        """Return all releases, sorted by name."""
         return [self.get_release(name) for name in self._names()]
 
     def list_readable(self) -> list[Release]:
-        """Return all releases whose record can be read, by their names."""
+        """Return all releases with a readable record, sorted by name."""
         found = []
         for name in self._names():
             with suppress(ReleaseNotFoundError, CheckpointCorruptError):
@@ -172,8 +172,8 @@ class Releases:
         """Return one release.
 
         Raises:
-            ReleaseNotFoundError: there is none of this name here.
-            CheckpointCorruptError: its record can't be read.
+            ReleaseNotFoundError: this home has no release with this name.
+            CheckpointCorruptError: the record of the release can't be read.
         """
         self._check(name)
         path = self._folder / name / _RECORD
@@ -184,13 +184,14 @@ class Releases:
             raise CheckpointCorruptError(message, file=str(path)) from exc
 
     def remove(self, name: str, *, used_by: Sequence[str]) -> None:
-        """Remove a release; ``used_by`` names the streams that are of it.
+        """Remove a release; ``used_by`` names the streams that use it.
 
-        Environments that no release needs any more go too, unless a release can't be read: it may need any.
+        Environments that no other release needs are removed too. While the record of any release can't be read,
+        all environments stay, because that release may need them.
 
         Raises:
-            ReleaseNotFoundError: there is none of this name here.
-            ReleaseInUseError: streams are of it.
+            ReleaseNotFoundError: this home has no release with this name.
+            ReleaseInUseError: streams use it.
         """
         self._check(name)
         if used_by:
@@ -200,21 +201,21 @@ class Releases:
             )
             raise ReleaseInUseError(message, streams=streams)
         with self._locked() as unfinished:
-            # Gone at once, however long it takes to delete the files.
+            # The rename removes the release at once; deleting the files takes longer.
             (self._folder / name).rename(unfinished / _CODE)
             with suppress(CheckpointCorruptError):
                 self._environments.remove_others({release.environment for release in self.list_releases()})
 
     def start(self, name: str | None, environment: Mapping[str, str]) -> ReleaseStart:
-        """Return how to start a process of the release ``name``, or of what is installed here for None.
+        """Return how to start a process of the release ``name``; None is the installed version.
 
-        ``environment`` is what the process has besides. The release's code goes before what is installed, for
-        editing too: in the process, in the Python workers that its JVM starts, and in executors elsewhere that
-        have the release at the same path.
+        ``environment`` has further variables of the process. The release's code precedes the installed code, also
+        an editable install: in the process, in the Python workers of its JVM, and in executors on other machines
+        that have the release at the same path.
 
         Raises:
-            ReleaseNotFoundError: there is none of this name here.
-            EnvironmentFailedError: the packages that it needs are gone.
+            ReleaseNotFoundError: this home has no release with this name.
+            EnvironmentFailedError: packages of the release are missing.
         """
         if name is None:
             return ReleaseStart(executable, {**environment, **_SAFE_PATH})
@@ -238,11 +239,11 @@ class Releases:
 
     @contextmanager
     def _locked(self) -> Iterator[Path]:
-        """Hold the folder of releases for this process, and give a folder in it that is deleted at the end."""
+        """Lock the folder of releases for this process, and yield a temporary folder in it."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # Of a process that was killed.
+            # Temporary folders of processes that were killed.
             for leftover in self._folder.glob(f"{_UNFINISHED}*"):
                 shutil.rmtree(leftover, ignore_errors=True)
             unfinished = self._folder / f"{_UNFINISHED}{secrets.token_hex(4)}"
@@ -256,7 +257,7 @@ class Releases:
 def _start(python: str, code: Path, environment: Mapping[str, str]) -> ReleaseStart:
     path = os.pathsep.join(filter(None, (str(code), environment.get("PYTHONPATH"))))
     conf = json.loads(environment.get("REFEED_SPARK_CONF") or "{}")
-    # A driver's environment reaches the Python workers of its own JVM only.
+    # The driver's environment reaches only the Python workers of its own JVM.
     executors = {"spark.executorEnv.PYTHONPATH": path, "spark.executorEnv.PYTHONSAFEPATH": "1"}
     variables = {"PYTHONPATH": path, "REFEED_SPARK_CONF": json.dumps({**executors, **conf}), **_SAFE_PATH}
     return ReleaseStart(python, {**environment, **variables})
@@ -266,7 +267,7 @@ def _read_wheel(path: Path) -> tuple[str, str]:
     """Return the version and the lock of a wheel of Refeed.
 
     Raises:
-        ReleaseInvalidError: it is no such wheel.
+        ReleaseInvalidError: the file is no wheel of Refeed with a lock.
     """
     try:
         with zipfile.ZipFile(path) as wheel:
@@ -282,9 +283,9 @@ def _read_wheel(path: Path) -> tuple[str, str]:
 
 
 def _keep_classes(started: ReleaseStart, name: str) -> None:
-    """Have Spark's classes kept in an environment of the release's own: its streams start as fast as others then.
+    """Archive Spark's classes in the release's own environment, so that its streams start faster.
 
-    What is installed here has them since it was set up. Without them everything runs all the same, only later.
+    The setup has archived them for the installed version. Without the archive a start only takes longer.
     """
     if started.python == executable:
         return
@@ -301,10 +302,10 @@ def _keep_classes(started: ReleaseStart, name: str) -> None:
 
 
 def _ask_formats(started: ReleaseStart, wheel: str) -> ReleaseFormats:
-    """Return the formats that a release prints, which shows that it starts.
+    """Return the formats that a release prints; this also proves that the release starts.
 
     Raises:
-        ReleaseInvalidError: it does not start, or prints no formats.
+        ReleaseInvalidError: the release does not start, or prints no formats.
     """
     try:
         ran = started.run("release", "formats", "--json", seconds=_START_SECONDS)

@@ -1,4 +1,4 @@
-"""The steps of an update by a restart: the agent drains its own process, and starts the other side."""
+"""The steps of an update by a restart: the agent drains the old process, then starts the new one."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -15,20 +15,20 @@ from rollout.update_ends import PASSING, ReadLag, Run, UpdateEnds
 from rollout.watch import WatchFigures
 from streams.status import RATE_SECONDS
 
-# How long a restart waits for the figures of the old release's last minute.
+# Timeout for the figures of the old release's last minute.
 _FIGURES_SECONDS: Final = 120.0
-# The drain of the stream has its own bound of two minutes, and its agent one more until it kills the process.
+# The drain has a timeout of two minutes, and the agent kills the process after one more minute.
 _STOP_SECONDS: Final = 240.0
-# How long a side may take until it runs; Spark takes a minute.
+# Timeout until the new process runs; Spark needs a minute.
 _START_SECONDS: Final = 300.0
 
 
 class RestartSteps:
-    """Stops the stream and starts it as the other side; there and back are the same two steps.
+    """Stops the stream, then starts it with the other release and options; the way back has the same two steps.
 
-    The agent drains its process while a stop lasts, and starts none. The transaction that begins a start makes the
-    other side the stream's: from then on the agent starts that one, as after a launch, also one that follows a
-    killed one.
+    During the stop step the agent drains the process and starts none. The transaction that begins the start step
+    writes the other release and options into the stream's record. From then on the agent starts these, also after
+    a process is killed.
     """
 
     def __init__(self, store: JobStore, ends: UpdateEnds, read_lag: ReadLag) -> None:
@@ -56,7 +56,7 @@ class RestartSteps:
         )
 
     def _measure(self, run: Run) -> Found:
-        """Wait until the old release's figures, compared with others, would prove something."""
+        """Wait until the old release has enough figures for a comparison."""
         found = self._figures(run)
         if found is None or found.missing or (found.seconds or 0.0) < RATE_SECONDS:
             return Stay()
@@ -72,7 +72,7 @@ class RestartSteps:
         return WatchFigures.of_last_minute(status, self._read_lag(run.place.record, status))
 
     def _stop(self, run: Run) -> Found:
-        """Wait for the agent, which drains the process and ends it when that takes too long."""
+        """Wait while the agent drains the process, or kills it after the timeout."""
         return Stay() if run.place.held.process is not None else self._end_stopped(run)
 
     def _end_stop(self, run: Run, _: FaultRecord) -> Next:
@@ -86,13 +86,13 @@ class RestartSteps:
         held.start_at, held.deaths, held.kill_at = 0.0, 0, None
         memory: dict[str, Any] = {"outgoing_id": run.place.record.instance_id}
         if update.error is not None:
-            # It goes back, or somebody has taken it back meanwhile.
+            # The update is on its way back, or was reverted meanwhile.
             return Next("back_start", memory)
         return Next("start", {**memory, "handed_over_at": self._store.now()})
 
     def _start(self, run: Run) -> Found:
         """Wait until the agent has started the stream."""
-        # Read now, as this step has changed it maybe in this look.
+        # Read again: this step may have changed the record in this look.
         record, update = self._store.get_stream(run.place.record.name), update_of(run.job)
         if record.instance_id not in {update.outgoing_id, update.instance_id}:
             run.note({"instance_id": record.instance_id})
@@ -109,7 +109,7 @@ class RestartSteps:
         record = self._store.get_stream(update.stream)
         is_seen = record.instance_id == update.instance_id != update.outgoing_id
         if run.job.attempt == 1 and not is_seen and record.state is not StreamState.FAILED:
-            # No agent was there to start it, or to see it start: the time begins again, once.
+            # No agent was running that could start the stream: begin the timeout again, once.
             return Next(run.job.step or "", why="No agent started the stream.")
         if update.state is UpdateState.RESTARTING:
             why = f"The stream did not run within {_START_SECONDS:.0f} s."

@@ -1,4 +1,4 @@
-"""Puts a stream back to a snapshot, step by step, while no process of it runs."""
+"""Restores a stream to a snapshot, step by step, while none of its processes runs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ from warehouse.rows import RowTables
 
 _log = structlog.get_logger(__name__)
 
-# What passes by itself: the next try goes on where this one ended.
+# Transient errors: the next try continues where this one ended.
 _PASSING: Final = (LeaseHeldError, PubSubUnavailableError, StoreUnavailableError, WarehouseUnavailableError)
 # Longer than a drain takes, and than an outage of Pub/Sub or the warehouse usually lasts.
 _STOP_SECONDS: Final = 3600.0
@@ -49,7 +49,7 @@ _ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class StreamSite:
-    """Where an agent works on a stream: the folder of its state, its newest process, and the agent."""
+    """The place where an agent restores a stream: the folder of its state, its newest process, and the agent."""
 
     state: Path | None
     process: StreamProcess | None
@@ -62,14 +62,14 @@ class StreamSite:
 
 
 class StreamRestorer:
-    """Puts streams back: stopped, then the state of the snapshot, then the seek; the next start learns.
+    """Restores streams: stop the stream, put the snapshot's state in place, then seek; the next start learns ids.
 
-    The order is the promise. The journal that is put in place has its stream learn every id that the seek can
-    bring again from the stream's own tables, before the seek is made and before anything is pulled. So nothing is
-    archived or staged twice, however old the snapshot is, and also in the minute in which Pub/Sub may deliver what
-    the seek holds for acknowledged.
+    This order keeps the promise. The restored journal is marked: before the stream pulls, it learns from its own
+    tables every id that the seek can bring again. The mark is written before the seek. So nothing is archived or
+    staged twice, however old the snapshot is, also in the minute in which Pub/Sub may still deliver messages that
+    the seek has marked as acknowledged.
 
-    A snapshot that is damaged, newer or expired changes nothing, and a stream that was launched from it and never
+    A damaged, newer or expired snapshot changes nothing; a stream that was launched from such a snapshot and never
     started is cancelled.
     """
 
@@ -89,7 +89,7 @@ class StreamRestorer:
         self._min_free_bytes = min_free_bytes
 
     def kind(self) -> StepKind[StreamSite]:
-        """Return the kind of job that puts a stream back; its agent drains and starts the stream."""
+        """Return the kind of job that restores a stream; the agent drains and starts the stream."""
         steps = (
             Step("stop", _await_stop, _STOP_SECONDS, attempts=_ATTEMPTS),
             Step(
@@ -104,7 +104,7 @@ class StreamRestorer:
         return StepKind(RESTORE, steps, ended=self._end)
 
     def _put_back(self, run: StepRun[StreamSite]) -> Stay | Done:
-        """Put the stream back to the snapshot, from where an earlier try of the step ended."""
+        """Restore the stream to the snapshot; continue where an earlier try of the step ended."""
         state = run.place.state
         if state is None or not isinstance(_await_stop(run), Next):
             return Stay()
@@ -118,7 +118,7 @@ class StreamRestorer:
         return Done()
 
     def _end(self, job: Job) -> None:
-        """Write down in the stream's history whether it is back."""
+        """Write the outcome into the stream's history."""
         restore = restore_of(job)
         if job.error is None:
             _log.info("stream_restored", stream=restore.stream, snapshot=restore.snapshot_id)
@@ -139,20 +139,20 @@ class StreamRestorer:
     def _restore_held(
         self, run: StepRun[StreamSite], snapshot: SnapshotRecord, state: Path, *, group: str | None
     ) -> None:
-        """Go on from what is done, until state and subscriptions are back.
+        """Restore the state and the subscriptions, from where the last try ended.
 
-        A machine that takes over puts the state back in its own home too, whatever is done.
+        Another machine that takes over restores the state in its own home again.
         """
         restore = restore_of(run.job)
         if not holds_restore(state, restore.id):
             if restore.step is not RestoreStep.WAITING:
-                # Subscriptions may be back already. Should this try fail, the stream learns what comes again.
+                # Subscriptions may be back already: even if this try fails, the stream must learn their ids.
                 forget_ids(state, snapshot.oldest_publish_time or datetime.now(UTC))
             files = self._check(snapshot)
             self._check_discarded(restore, snapshot)
             facts = read_manifest(files).facts
             _check_group(facts, snapshot, group)
-            # Noted first: after a crash the plan is the snapshot's, and nothing differs from it.
+            # Noted first: after a crash the plan in place is already the snapshot's plan.
             plan = PlanFacts.read(state / PLAN_FILE)
             kept = list_kept(facts, snapshot, plan)
             if restore.discard_staged:
@@ -176,10 +176,10 @@ class StreamRestorer:
             run.note({"done": RestoreStep.SOUGHT})
 
     def _discard(self, run: StepRun[StreamSite], snapshot: SnapshotRecord, state: Path, tables: RowTables) -> None:
-        """Delete what was staged since the snapshot, but from tables that a merge works on, and note what stays.
+        """Delete the rows staged since the snapshot, except in tables that are being merged; note the rest.
 
-        It comes after the seek, which brings every deleted message again, and before the stream learns: what is
-        kept is known to it. A crash in between deletes the rest the next time.
+        This runs after the seek, which brings every deleted message again, and before the stream learns the ids of
+        the rows that stay. After a crash the next try deletes the rest.
         """
         assert snapshot.taken_at is not None, "it is COMPLETED"
         restore = restore_of(run.job)
@@ -197,26 +197,26 @@ class StreamRestorer:
             except _PASSING:
                 raise
             except RefeedError as exc:
-                # The stream is back, and knows what stays.
+                # The stream is restored, and learns the ids of the rows that stay.
                 _log.warning("staged_not_discarded", stream=restore.stream, table=name, error=exc.message)
                 kept.append(f"{stays} {safe_message(exc.code, exc.message)}")
                 continue
             _log.info("staged_discarded", stream=restore.stream, table=name, rows=rows)
             self._note(restore, f"discarded {counted(rows, 'row')} of {name}", why=None)
-            # Noted for each table: after a failure the next try finds no rows in this one.
+            # Noted for each table: after a failure the next try finds no rows in this table.
             before = restore_of(run.job).discarded_rows
             run.note({"discarded_rows": {**before, name: before.get(name, 0) + rows}})
         found = dict.fromkeys((*restore.not_reverted, *kept, *_KEPT_ALWAYS))
         run.note({"not_reverted": list(found)})
 
     def _cancel_unborn(self, restore: RestoreRecord, why: str) -> None:
-        """Cancel a stream that was to start from the snapshot: without its state it would be another stream."""
+        """Cancel a stream that was launched from the snapshot: without its state it would be another stream."""
         record = self._store.get_stream(restore.stream)
         if record.snapshot_id == restore.snapshot_id and record.instance_id is None and record.is_living:
             self._store.end_stream(restore.stream, Wanted.CANCELLED, actor="agent", why=why)
 
     def _check(self, snapshot: SnapshotRecord) -> Files:
-        """Return the snapshot's folder, once all of it is known to be there."""
+        """Return the snapshot's folder after a check that it is complete."""
         place = snapshot.place
         if place is None or not (place.is_shared or place.host == self._host):
             raise SnapshotRefusedError(
@@ -249,10 +249,10 @@ class StreamRestorer:
         return open_files(place.location)
 
     def _check_discarded(self, restore: RestoreRecord, snapshot: SnapshotRecord) -> None:
-        """Check that no rollback has discarded rows which the snapshot takes for staged, so that none comes again.
+        """Check that no rollback has discarded rows that count as staged in the snapshot: they would be lost.
 
         Raises:
-            SnapshotRefusedError: one to an earlier snapshot has, after this one was asked for.
+            SnapshotRefusedError: a later rollback to an earlier snapshot has discarded such rows.
         """
         for other in (
             one for name in {restore.stream, snapshot.stream} for one in self._store.list_restores(name)
@@ -268,7 +268,7 @@ class StreamRestorer:
                 )
 
     def _is_before(self, restore: RestoreRecord, snapshot: SnapshotRecord) -> bool:
-        """Whether a rollback was to a snapshot from before this one; ids count up, but a try may take longer."""
+        """Whether a rollback's snapshot is older than this one; the order of their ids alone is no proof."""
         if restore.snapshot_id < snapshot.id:
             return True
         try:
@@ -295,13 +295,13 @@ def _await_stop(run: StepRun[StreamSite]) -> Stay | Next:
 
 
 def list_newer(facts: Mapping[str, Any], plan: PlanFacts) -> list[str]:
-    """Return, in sentences, which tables of ``plan`` have rows that are not discarded: those of no plan before."""
+    """Return sentences about the tables of ``plan`` that the snapshot lacks: their rows are not discarded."""
     known = facts.get("columns", {}).keys() | facts.get("versions", {}).keys()
     newer = [table for table in (*plan.columns, *plan.versions) if table not in known]
     return [f"{table} is newer than the snapshot and keeps its rows." for table in newer]
 
 
-# What the stream's history says of a rollback that failed, by what it had done.
+# The text in the stream's history about a failed rollback, by the last step that it finished.
 _HOW_FAR: Final = {
     RestoreStep.WAITING: "not rolled back to {}",
     RestoreStep.RESTORED: "rolled back to {} in part: its state, and perhaps its subscriptions",
@@ -315,12 +315,12 @@ _KEPT_ALWAYS: Final = (
 
 
 def _check_group(facts: Mapping[str, Any], snapshot: SnapshotRecord, group: str | None) -> None:
-    """Raise when the snapshot is of another group, whose subscriptions this stream does not hold.
+    """Check that the snapshot is of the stream's group: the stream holds only its group's subscriptions.
 
     Raises:
-        SnapshotRefusedError: it is.
+        SnapshotRefusedError: the snapshot is of another group.
     """
-    # A snapshot of an earlier Refeed names no group.
+    # Snapshots of earlier releases name no group.
     its = facts.get("group", group)
     if its != group:
         raise SnapshotRefusedError(
@@ -330,7 +330,7 @@ def _check_group(facts: Mapping[str, Any], snapshot: SnapshotRecord, group: str 
 
 
 def list_kept(facts: Mapping[str, Any], snapshot: SnapshotRecord, plan: PlanFacts) -> list[str]:
-    """Return, in sentences, what does not go back with ``snapshot``, whose ``facts`` are those of its time."""
+    """Return sentences about the parts of the stream that ``snapshot``, with its ``facts``, does not restore."""
     kept = []
     for table, columns in plan.columns.items():
         known = facts.get("columns", {}).get(table)

@@ -23,13 +23,13 @@ from rollout.manifests.manifest import digest_of
 from rollout.manifests.rollout import RolloutSideWanted, RolloutWanted
 from rollout.service import any_release, require_topic
 
-# The code of a rollout to what runs already.
+# The code of a rollout to the release and options that run already.
 NOTHING_TO_ROLL_OUT: Final = "nothing_to_roll_out"
 _LOG: Final = structlog.get_logger()
 
 
 class RolloutService:
-    """Turns rollouts into updates of their streams, if they could begin; applying a manifest begins one.
+    """Turns rollouts into updates of their streams.
 
     ``check_release`` raises for a release that no agent has.
     """
@@ -41,16 +41,15 @@ class RolloutService:
     def prepare(
         self, wanted: RolloutWanted, name: str, principal: Principal | None, *, pointer: str = ""
     ) -> NewRollout:
-        """Return the rollout that the manifest ``name`` describes, if it could begin with the stream as it is now.
+        """Return the rollout that the manifest ``name`` describes, after a check that it can begin now.
 
-        ``principal`` is who lets it begin, None for a plan. ``pointer`` is where it stands in its document.
+        ``principal`` begins the rollout; None is a plan. ``pointer`` is the rollout's place in its document.
 
         Raises:
-            StreamNotFoundError: there never was such a stream.
-            RequestInvalidError: options are none of a stream of its kind; ``details["errors"]`` has all of them.
-            ReleaseNotFoundError: no agent has the release.
-            RolloutRefusedError: it asks for something that can't be.
-            ForbiddenError: the stream would publish to a topic that ``principal`` may not publish to.
+            StreamNotFoundError: no stream was ever launched under this name. RequestInvalidError: options are
+            invalid for this kind of stream; ``details["errors"]`` has all of them. ReleaseNotFoundError: no agent
+            has the release. RolloutRefusedError: the stream can't be updated in this way. ForbiddenError: the
+            stream would publish to a topic that ``principal`` may not publish to.
         """
         record = self._store.get_stream(wanted.stream)
         before, after = _resolve(wanted, record, pointer)
@@ -62,11 +61,11 @@ class RolloutService:
         return NewRollout(wanted.stream, before, update)
 
     def begin(self, wanted: RolloutWanted, name: str, key: str, *, principal: Principal) -> StreamUpdate:
-        """Begin a rollout of the schedule ``name``; the same key gives back the one that was begun first.
+        """Begin a rollout of the schedule ``name``; a repeated key returns the rollout of the first call.
 
         Raises:
-            RequestInvalidError: the stream runs as wanted already, with the code ``nothing_to_roll_out``.
-            RefeedError: as :meth:`prepare`, or something else runs.
+            RequestInvalidError: the stream already runs like this; the code is ``nothing_to_roll_out``.
+            RefeedError: as :meth:`prepare`, or another update of the stream has not ended.
         """
         principal.require(ROLLOUTS_APPLY)
         manifest = UpdateManifest(name, digest_of(key))
@@ -95,9 +94,9 @@ class RolloutService:
 
 
 def _update_request(wanted: RolloutWanted, before: RolloutSide, after: RolloutSide) -> UpdateRequest:
-    """Return the update that brings the stream from one side of a rollout to the other.
+    """Return the update that changes the stream from the side ``before`` to the side ``after``.
 
-    A restart brings each option, and any other update leads from the names of sources to new ones.
+    A restart sets every option that differs; any other update maps the names of sources to their new names.
     """
     is_restart, validation = wanted.strategy == "restart", wanted.validate_
     names = {*before.options, *after.options} - (set() if is_restart else {"mapping"})
@@ -126,10 +125,10 @@ def _side_of(record: StreamRecord) -> RolloutSide:
 
 
 def _resolve(wanted: RolloutWanted, record: StreamRecord, pointer: str) -> tuple[RolloutSide, RolloutSide]:
-    """Return both sides with their options; ``from`` is what runs where it is not given.
+    """Return both sides with their options; without ``from``, the first side is the running stream.
 
     Raises:
-        RequestInvalidError: options or variables are none of the kind; all are named.
+        RequestInvalidError: options or variables are invalid for this kind of stream; the error names all of them.
     """
     errors: list[dict[str, Any]] = []
 
@@ -153,10 +152,10 @@ def _resolve(wanted: RolloutWanted, record: StreamRecord, pointer: str) -> tuple
 def _check_strategy(
     wanted: RolloutWanted, name: str, kind: StreamKind, before: RolloutSide, after: RolloutSide
 ) -> None:
-    """Raise where the strategy can't bring a stream from one side to the other.
+    """Check that the strategy can change a stream from one side to the other.
 
     Raises:
-        RolloutRefusedError: it can't.
+        RolloutRefusedError: the strategy can't.
     """
     if wanted.from_ is not None and before == after:
         raise RolloutRefusedError(f"{name}: from and to have the same release and the same options.")

@@ -1,4 +1,4 @@
-"""Streams as callers steer them: launched, drained, cancelled and changed by their names."""
+"""Lets callers launch, drain, cancel and change streams."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -42,17 +42,17 @@ def any_release(_: str | None) -> None:
 
 
 class StreamService:
-    """Writes down what people want of streams; an agent carries it out.
+    """Writes the desired state of streams into the job store; an agent carries it out.
 
-    Every call answers from the store within milliseconds, before anything of it has happened. A call that changes
-    a stream takes the versions that its caller has seen, if they matter. ``groups`` are the registry's, None while
-    it can't be read. ``check_release`` raises for a release that no agent has. ``home`` is where streams of this
-    machine log, None where none run.
+    Every call returns within milliseconds, before the agent has done anything. A call that changes a stream takes
+    the ``versions`` that its caller has read, or None. ``groups`` returns the registry's groups, or None while the
+    registry can't be read. ``check_release`` raises for a release that no agent has. ``home`` is the home with the
+    logs of this machine's streams, None if no streams run here.
 
     Raises:
         ForbiddenError: any call whose ``principal`` lacks the scope.
         StreamNotFoundError: any call that names a stream that was never launched.
-        StreamChangedError: any call with ``versions``, none of which the stream is at any more.
+        StreamChangedError: any call with ``versions`` if the stream is at none of them.
     """
 
     def __init__(
@@ -71,19 +71,19 @@ class StreamService:
     def launch(
         self, request: StreamLaunch, *, principal: Principal, idempotency_key: str | None = None
     ) -> StreamRecord:
-        """Launch a stream, or the next generation of one that was drained or cancelled.
+        """Launch a stream, or the next generation of a stream that was drained or cancelled.
 
-        With a snapshot the stream starts from that state, whatever stream of its kind it was made of; where the
-        snapshot can't be restored after all, the launch is cancelled.
+        With a snapshot, which can be of another stream of this kind, the stream starts from the snapshot's state.
+        If the snapshot can't be restored after all, the launch is cancelled.
 
         Raises:
-            RequestInvalidError: the name or options are wrong; ``details["errors"]`` has all of it.
+            RequestInvalidError: the name or options are invalid; ``details["errors"]`` has all faults.
             ReleaseNotFoundError: no agent has the release.
-            StreamExistsError: a stream of this name is living, or one that does the same work.
+            StreamExistsError: a living stream has this name, or does the same work.
             IdempotencyKeyReusedError: the key came before with another request.
             StreamSnapshotNotFoundError: there is no such snapshot.
             SnapshotRefusedError: no stream of this kind and group can start from the snapshot, or it has expired.
-            ForbiddenError: it would publish to a topic that the principal may not publish to.
+            ForbiddenError: the stream would publish to a topic that the principal may not publish to.
         """
         principal.require(STREAMS_OPERATE)
         kind = StreamKind(request.kind)
@@ -115,7 +115,7 @@ class StreamService:
         return self._store.get_stream(name)
 
     def list_records(self, *, principal: Principal) -> list[StreamRecord]:
-        """Return every stream that was ever launched, by name."""
+        """Return every stream that was ever launched, sorted by name."""
         principal.require(STREAMS_READ)
         return self._store.list_streams()
 
@@ -125,9 +125,9 @@ class StreamService:
         return self._store.list_stream_events(self._store.get_stream(name).name, after=after)
 
     def read_log(self, name: str, *, principal: Principal, tail_lines: int) -> bytes:
-        """Return the end of the newest process's log, whole lines only; empty before the first one.
+        """Return the end of the newest process's log, whole lines only; empty before the first process.
 
-        Where another machine has the log it is one line that names it.
+        If another machine has the log, the answer is one line with the name of that machine.
         """
         principal.require(STREAMS_READ)
         record = self._store.get_stream(name)
@@ -149,13 +149,13 @@ class StreamService:
         versions: Versions = None,
         why: str | None = None,
     ) -> StreamRecord:
-        """Let the stream commit and acknowledge what it has in hand, and end; after the timeout it ends without.
+        """End the stream after it has committed and acknowledged the messages that it has pulled.
 
-        Draining twice is one drain, with the later timeout.
+        After the timeout the stream ends without this. A second call only replaces the timeout.
 
         Raises:
             RequestInvalidError: the timeout is no number of seconds from 0 to a day.
-            StreamStateError: it has ended, or is being cancelled.
+            StreamStateError: the stream has ended, or is being cancelled.
         """
         principal.require(STREAMS_OPERATE)
         if not 0 <= timeout_seconds <= MAX_DRAIN_TIMEOUT_SECONDS:
@@ -166,10 +166,10 @@ class StreamService:
     def cancel(
         self, name: str, *, principal: Principal, versions: Versions = None, why: str | None = None
     ) -> StreamRecord:
-        """Let the stream end at once; what it has in hand stays unacknowledged and comes again.
+        """End the stream at once; messages that it has pulled stay unacknowledged, and Pub/Sub redelivers them.
 
         Raises:
-            StreamStateError: it has ended.
+            StreamStateError: the stream has ended.
         """
         principal.require(STREAMS_OPERATE)
         return self._end(name, Wanted.CANCELLED, principal, versions, why)
@@ -177,11 +177,11 @@ class StreamService:
     def change(
         self, name: str, options: Mapping[str, Any], *, principal: Principal, versions: Versions = None
     ) -> StreamRecord:
-        """Change bounds and pace of a living stream while it runs; null is the deployment's setting again.
+        """Change limits and pace of a living stream while it runs; null restores the deployment's setting.
 
         Raises:
-            RequestInvalidError: an option is none, or can't change while the stream runs; all are named.
-            StreamStateError: it has ended, or is to end.
+            RequestInvalidError: an option is invalid, or can't change while the stream runs; the error names all.
+            StreamStateError: the stream has ended, or is to end.
         """
         record = self.get_for_change(name, principal=principal, versions=versions)
         if errors := [*option_errors(record.kind, options), *_unchangeable(record, options)]:
@@ -209,10 +209,10 @@ class StreamService:
         return record
 
     def _check_launch(self, request: StreamLaunch, kind: StreamKind) -> dict[str, Any]:
-        """Return the options without those that are null.
+        """Return the options that are not null.
 
         Raises:
-            RequestInvalidError: the name or options are wrong; all faults are named.
+            RequestInvalidError: the name or options are invalid; the error names all faults.
         """
         errors = option_errors(kind, request.options)
         if not is_stream_name(request.name):
@@ -225,10 +225,10 @@ class StreamService:
         return parse_options(kind, request.options).to_json()
 
     def _check_snapshot(self, snapshot_id: str, group: str | None) -> None:
-        """Check what is known at once; the store checks kind and state, and the agent all the rest.
+        """Check the snapshot's expiry and group; the store checks its kind and state, and the agent its files.
 
         Raises:
-            SnapshotExpiredError, SnapshotRefusedError: no stream can start from it, or not this one.
+            SnapshotExpiredError, SnapshotRefusedError: no stream, or not this stream, can start from it.
         """
         snapshot = self._store.get_snapshot(snapshot_id)
         if snapshot.sources and not snapshot.has_source(datetime.now(UTC)):
@@ -255,10 +255,10 @@ class StreamService:
 
 
 def check_work(name: str, kind: StreamKind, options: Mapping[str, Any], living: Sequence[StreamRecord]) -> None:
-    """Raise when another living stream does the same work: one of the two could only wait for the other's lease.
+    """Check that no other living stream does the same work: one of the two would only wait for the other's lease.
 
     Raises:
-        StreamExistsError: there is one.
+        StreamExistsError: there is such a stream.
     """
     work = parse_options(kind, options).work()
     for other in living:
@@ -269,10 +269,11 @@ def check_work(name: str, kind: StreamKind, options: Mapping[str, Any], living: 
 
 
 def require_topic(principal: Principal, kind: StreamKind, options: Mapping[str, Any]) -> None:
-    """Raise when ``options`` let a stream publish to a topic that the caller may not publish to.
+    """Check that ``options`` let a stream publish only to topics that the caller may publish to.
 
     Raises:
-        ForbiddenError: they name such a topic, or the settings', which nobody knows here, to a caller with topics.
+        ForbiddenError: the topic is not allowed; or the caller is limited to topics and names none, because the
+            deployment's setting is unknown here.
     """
     if kind is not StreamKind.KINESIS or "topic" not in options or principal.topics is None:
         return

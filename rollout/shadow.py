@@ -1,4 +1,4 @@
-"""Shadows of pipelines as processes of their agent: started or found again, looked at, ended without a trace."""
+"""Shadows of pipelines as processes of their agent: start them or find them again, watch them, and remove them."""
 
 import shutil
 from collections.abc import Collection, Mapping
@@ -15,7 +15,7 @@ from rollout.releases import Releases
 
 
 class ShadowRun:
-    """One shadow: its process, which may be another agent's child, and what it reports."""
+    """One shadow: its process, perhaps started by an earlier agent, and its report."""
 
     def __init__(self, folder: ShadowFolder, runs: Child | FoundProcess | None) -> None:
         self._folder = folder
@@ -23,18 +23,18 @@ class ShadowRun:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process has not ended."""
+        """Whether the process has not ended."""
         return self._runs is not None and self._runs.is_running
 
     def look(self, acknowledged_until: float | None = None) -> ShadowReport:
-        """Return the newest report, and keep the shadow from ending as one that nobody wants.
+        """Return the newest report, and renew the shadow's permission to run: without looks it ends by itself.
 
-        It is told up to which time of publication its stream has acknowledged everything, where that is known. A
-        process that has ended has FAILED; the report's error says how, with the last lines of its log.
+        ``acknowledged_until`` is passed on: up to this publish time the stream has acknowledged every message. A
+        shadow whose process has ended is FAILED; the report's error has the last lines of its log.
         """
         self._folder.want(acknowledged_until)
         is_running = self.is_running
-        # After that: what it wrote last is read once it has ended.
+        # Read after the check, so that the last report of an ended process is read.
         report = self._folder.read()
         if not is_running and report.state is not ShadowState.FAILED:
             name = _name_of(self._folder)
@@ -43,19 +43,19 @@ class ShadowRun:
         return report
 
     def kill(self) -> None:
-        """Send SIGKILL to the process, and wait for nothing."""
+        """Send SIGKILL to the process, without waiting."""
         if self._runs is not None:
             self._runs.kill(seconds=0.0)
 
     def end(self) -> None:
-        """End the process and remove its folder: nothing of the shadow is left, unless the kernel holds it."""
+        """End the process and remove its folder."""
         if self._runs is not None:
             self._runs.kill()
         shutil.rmtree(self._folder.path, ignore_errors=True)
 
 
 class Shadows:
-    """The shadows of the streams of one home; ``environment`` is that of their processes."""
+    """The shadows of the streams of one home; ``environment`` is the environment of their processes."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
@@ -65,10 +65,10 @@ class Shadows:
     def start(
         self, wanted: StreamRecord, shadow_id: str, *, hours: float = 1.0, may_differ: Collection[str] = ()
     ) -> ShadowRun:
-        """Start the shadow of a pipeline's stream, or find it again where it runs.
+        """Start the shadow of a pipeline, or find it again if it runs.
 
-        ``wanted`` is the stream's record with the release and the options that it is to have. One that has ended
-        starts from the beginning.
+        ``wanted`` is the stream's record with the new release and options. A shadow that has ended starts from the
+        beginning.
 
         Raises:
             ReleaseNotFoundError, EnvironmentFailedError: the release can't be started in this home.
@@ -91,7 +91,7 @@ class Shadows:
         return ShadowRun(folder, child.start())
 
     def end_others(self, keep: Collection[str]) -> None:
-        """End every shadow of this home but those whose ids are to ``keep``, also those of a killed agent."""
+        """End every shadow of this home, also of killed agents, except those with ids in ``keep``."""
         for folder in ShadowFolder.all_of(self._home):
             if folder.shadow_id not in keep:
                 ShadowRun(folder, find_instance(_name_of(folder), folder.shadow_id)).end()

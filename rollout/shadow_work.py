@@ -1,4 +1,4 @@
-"""The step of an update in which the new release of a pipeline runs in the shadow of the old one."""
+"""The step of an update in which the new release of a pipeline runs as a shadow of the old one."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +15,9 @@ from rollout.shadow import ShadowRun, Shadows
 
 _log = structlog.get_logger(__name__)
 
-# The name of its report among an update's figures.
+# The name of the shadow's report among an update's figures.
 SHADOW_FIGURES: Final = "shadow"
-# The code of an update whose shadow does not run.
+# The error code of an update whose shadow fails to run.
 FAILED: Final = "shadow_failed"
 _ATTEMPTS: Final = 3
 _NAMED_COLUMNS: Final = 10
@@ -25,7 +25,7 @@ _NAMED_COLUMNS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class ShadowStep:
-    """Where an update's shadow stands: its report, whether it has agreed, and why the update ends otherwise."""
+    """The progress of an update's shadow: its report, whether it agreed, and the fault that ends the update."""
 
     report: ShadowReport
     has_agreed: bool = False
@@ -33,24 +33,25 @@ class ShadowStep:
 
 
 class ShadowWork:
-    """Runs the shadows of the updates that ask for one.
+    """Runs the shadows of updates that request one.
 
-    A shadow's id is made of its update's, so that the next agent finds the one that a killed agent has left.
+    A shadow's id is derived from its update's id, so that the next agent finds the shadow of a killed agent.
     """
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._runs: dict[str, ShadowRun] = {}
         self._deaths: dict[str, int] = {}
-        # Since when a shadow follows; one that starts again, here or with the next agent, has all of its time.
+        # Start of each shadow's comparison; a restarted shadow, also under the next agent, gets its full time
+        # again.
         self._follows_since: dict[str, float] = {}
 
     def look(
         self, update: StreamUpdate, record: StreamRecord, shadows: Shadows, acknowledged_until: float | None = None
     ) -> ShadowStep:
-        """Start or find the update's shadow, and return where it stands.
+        """Start or find the update's shadow, and return its progress.
 
-        Up to ``acknowledged_until``, a Unix time of publication, the stream has acknowledged every message.
+        The stream has acknowledged every message up to the publish time ``acknowledged_until``, in Unix seconds.
 
         Raises:
             ReleaseNotFoundError, EnvironmentFailedError: the release can't be started in this home.
@@ -76,7 +77,7 @@ class ShadowWork:
         return _judge(report, is_over=is_over, min_messages=update.request.min_messages)
 
     def end_others(self, living: Sequence[StreamUpdate], shadows: Shadows) -> None:
-        """End the shadows of updates that have none now, also those that a killed agent has left."""
+        """End the shadows of updates that need none any more, also those of killed agents."""
         kept = {update.id: update for update in living if update.state is UpdateState.SHADOWING}
         for update_id in self._runs.keys() - kept.keys():
             self._end(update_id)
@@ -84,8 +85,8 @@ class ShadowWork:
         shadows.end_others({shadow_id(update) for update in kept.values()})
 
     def stop(self) -> None:
-        """End every shadow; the next agent starts it from the beginning."""
-        # All at once, so that none waits for the end of another.
+        """End every shadow; the next agent starts each from the beginning."""
+        # Kill all first, so that they end at the same time.
         for run in self._runs.values():
             run.kill()
         for update_id in list(self._runs):
@@ -120,7 +121,7 @@ def _judge(report: ShadowReport, *, is_over: bool, min_messages: int) -> ShadowS
 
 
 def _told(report: ShadowReport) -> str:
-    """Return what differs by its columns; values are payloads, which a message leaves out."""
+    """Return a text with the columns that differ, without the values, because these are payloads."""
     columns = sorted({f"{one.table}.{one.column}" for one in report.examples if one.column is not None})
     named = f", in {', '.join(columns[:_NAMED_COLUMNS])}" if columns else ""
     return (
@@ -130,7 +131,7 @@ def _told(report: ShadowReport) -> str:
 
 
 def hide_values(figures: Mapping[str, Any] | None, principal: Principal) -> Mapping[str, Any] | None:
-    """Return an update's ``figures`` with the values of messages that ``principal`` may read, and no others."""
+    """Return an update's ``figures`` with only those payload values that ``principal`` may read."""
     report = (figures or {}).get(SHADOW_FIGURES)
     if figures is None or report is None:
         return figures
@@ -144,5 +145,5 @@ def hide_values(figures: Mapping[str, Any] | None, principal: Principal) -> Mapp
 
 
 def show_update(update: StreamUpdate, principal: Principal) -> StreamUpdate:
-    """Return the update with the values of messages that the principal may read alone."""
+    """Return the update with only those payload values that the principal may read."""
     return replace(update, figures=hide_values(update.figures, principal))

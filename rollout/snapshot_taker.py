@@ -32,23 +32,24 @@ from streams.snapshot import PLAN_FILE, CapturedState, StateManifest, capture_st
 
 _log = structlog.get_logger(__name__)
 
-# Each is a request of some tens of milliseconds, and the stream is paused until the last one is answered.
+# Requests at the same time. Each takes some tens of milliseconds, and the stream is paused until the last answer.
 _REQUESTS: Final = 8
-# A scheduled snapshot that failed is tried again after this time.
+# Time until the next try of a scheduled snapshot that failed.
 _RETRY_FAILED: Final = timedelta(minutes=10)
-# What is younger by more was made by a clock that was ahead: machines' clocks differ by less.
+# A snapshot that is further in the future was made by a clock that was ahead: machines' clocks differ by less.
 _AHEAD: Final = timedelta(hours=1)
 
-# Lets no commit begin while the block runs. It raises SnapshotRefusedError when the stream does not pause in time.
+# Keeps commits from beginning while the block runs. Raises SnapshotRefusedError if the stream does not pause in
+# time.
 Pause = Callable[[], AbstractContextManager[object]]
 
 
 class SnapshotTaker:
-    """Writes the files and the Pub/Sub snapshots that a snapshot is made of, and deletes them.
+    """Writes and deletes the files and the Pub/Sub snapshots of a snapshot.
 
-    Each run has a folder and Pub/Sub snapshots of its own, and the job's notes say which run counts: two agents
-    that take one snapshot, or a thread that hung, delete nothing of a snapshot that is whole. What a crash leaves
-    is found by its names, and is deleted by the next run, or after the record says FAILED.
+    Each run has its own folder and Pub/Sub snapshots, and the job's notes name the run that counts. So two agents
+    that take the same snapshot, or a thread that hung, delete nothing of a complete snapshot. Leftovers of a crash
+    are found by their names, and are deleted by the next run, or after the record is FAILED.
     """
 
     def __init__(
@@ -65,12 +66,12 @@ class SnapshotTaker:
         self._host = host
 
     def take(self, run: StepRun[Any], state: Path, pause: Pause) -> None:
-        """Make the snapshot of the stream whose folder is ``state``, and note what it has.
+        """Make the snapshot of the stream with the state folder ``state``, and note its content.
 
         Raises:
-            JobChangedError, JobNotFoundError: another run makes it by now, or it is to be deleted; nothing of this
-                run is left.
-            RefeedError, OSError: it can't be made. Where something of it is left, its place is noted.
+            JobChangedError, JobNotFoundError: another run makes the snapshot, or it is to be deleted; nothing of
+                this run is left.
+            RefeedError, OSError: the snapshot can't be made; the place of any leftovers is noted.
         """
         snapshot = self._store.get_snapshot(run.job.request["snapshot_id"])
         files = self._files.folder(snapshot.stream).folder(f"{snapshot.id}.{secrets.token_hex(4)}")
@@ -83,26 +84,26 @@ class SnapshotTaker:
         try:
             run.note({"made": self._make(snapshot, files, state, pause)})
         except StoreUnavailableError:
-            # The note may have been written, and the snapshot be whole.
+            # The note may have been written: then the snapshot is complete.
             raise
         except (RefeedError, OSError):
-            # Otherwise it never counted, so it can go before the record says so.
+            # This run never counted, so its files can be deleted before the record is FAILED.
             with suppress(RefeedError, OSError):
                 self._remove(snapshot, files.name)
                 run.note({"place": None})
             raise
 
     def remove(self, snapshot: SnapshotRecord) -> None:
-        """Delete the files and the Pub/Sub snapshots of every run for a snapshot that is not to be restored.
+        """Delete the files and the Pub/Sub snapshots of every run of a snapshot that nobody restores any more.
 
         Raises:
-            RefeedError: Pub/Sub or the storage does not answer; the rest is deleted at the next call.
+            RefeedError: Pub/Sub or the storage does not answer; the next call deletes the rest.
         """
         if snapshot.place is not None:
             self._remove(snapshot, snapshot.id)
 
     def remove_files(self, stream: str, name: str) -> None:
-        """Delete the files of the run whose folder is ``name``; with a snapshot's id those of each of its runs.
+        """Delete the files of the run with the folder ``name``; a snapshot's id means all of its runs.
 
         Raises:
             RefeedError: the storage does not answer.
@@ -114,11 +115,11 @@ class SnapshotTaker:
         files.sweep()
 
     def is_here(self, place: SnapshotPlace | None) -> bool:
-        """Whether this machine reaches the files of a snapshot, if there are any."""
+        """Whether this machine can reach the snapshot's files, or there are none."""
         return place is None or place.is_shared or place.host == self._host
 
     def _make(self, snapshot: SnapshotRecord, files: Files, state: Path, pause: Pause) -> dict[str, Any]:
-        """Make a snapshot whose folder is ``files``, and return what its record is to have."""
+        """Make a snapshot in the folder ``files``, and return the fields of its record."""
         captured: CapturedState | None = None
         try:
             with pause():
@@ -135,7 +136,7 @@ class SnapshotTaker:
             if captured is not None:
                 captured.discard()
         return {
-            # An update may have given the stream another release since the snapshot was asked for.
+            # The stream may have another release now than at the request of the snapshot.
             "release": record.release,
             "sources": sources,
             "format_version": manifest.format_version,
@@ -146,7 +147,7 @@ class SnapshotTaker:
         }
 
     def _snapshot_sources(self, snapshot: SnapshotRecord, files: Files, state: Path) -> list[SourceSnapshot]:
-        """Make a Pub/Sub snapshot of every subscription of the stream, several at once."""
+        """Make a Pub/Sub snapshot of every subscription of the stream, several at the same time."""
         with self._open_pubsub() as pubsub:
             subscriptions = find_subscriptions(pubsub, snapshot.kind, state)
 
@@ -184,7 +185,7 @@ class SnapshotTaker:
         return store_state(captured, files, facts)
 
     def _remove(self, snapshot: SnapshotRecord, name: str) -> None:
-        """Delete what the run made whose folder is ``name``; with the snapshot's id what every run made."""
+        """Delete all that the run with the folder ``name`` made; the snapshot's id means all of its runs."""
         if snapshot.with_source:
             with self._open_pubsub() as pubsub:
                 for found in pubsub.list_snapshots():
@@ -194,7 +195,7 @@ class SnapshotTaker:
 
 
 def find_subscriptions(pubsub: PubSub, kind: str, state: Path) -> list[str]:
-    """Return the ids of the subscriptions that a stream of ``kind``, whose folder is ``state``, pulls from."""
+    """Return the ids of the subscriptions of a stream of ``kind`` with the state folder ``state``."""
     if kind == StreamKind.PIPELINE:
         return list(PlanFacts.read(state / PLAN_FILE).subscriptions)
     return [
@@ -205,10 +206,10 @@ def find_subscriptions(pubsub: PubSub, kind: str, state: Path) -> list[str]:
 
 
 def find_overdue(store: JobStore, *, every: timedelta, now: datetime) -> set[str]:
-    """Return the streams whose newest snapshot with its source is older than ``every``; failed ones count minutes.
+    """Return the streams whose newest snapshot with a source is older than ``every``; a failed one counts minutes.
 
-    Those without their source, such as each update makes one, bring no message back and take no schedule's place.
-    Neither do those of the future, which a clock that was ahead has made.
+    Snapshots without a source, such as those of updates, do not count, because they bring no message back.
+    Snapshots from the future, by a clock that was ahead, do not count either.
     """
     retry_after = now - min(every, _RETRY_FAILED)
     return store.find_overdue_streams(after=now - every, failed_after=retry_after, until=now + _AHEAD)
@@ -217,11 +218,10 @@ def find_overdue(store: JobStore, *, every: timedelta, now: datetime) -> set[str
 def find_surplus(
     snapshots: Sequence[SnapshotRecord], *, keep: int, now: datetime | None = None
 ) -> list[SnapshotRecord]:
-    """Return which of a stream's ``snapshots`` retention deletes: scheduled ones, but for the ``keep`` newest.
+    """Return the ``snapshots`` of a stream that retention deletes: scheduled ones except the ``keep`` newest.
 
-    Those of the future, which a clock that was ahead has made, are older than all others ``now``.
-
-    What people asked for is never among them, and neither is the newest COMPLETED one.
+    Snapshots from the future, made by a clock that was ahead, count as the oldest ones ``now``. Snapshots that
+    people requested, and the newest COMPLETED one, are never deleted.
 
     Example:
         >>> find_surplus([], keep=7)

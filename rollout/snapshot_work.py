@@ -1,4 +1,4 @@
-"""The part of an agent that makes, deletes and schedules snapshots, and puts streams back to them."""
+"""The part of an agent that makes, deletes, schedules and restores snapshots."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -28,22 +28,21 @@ _log = structlog.get_logger(__name__)
 _JOIN_SECONDS: Final = 10.0
 _SCHEDULE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
-# Longer than the state of a stream takes to a bucket.
+# Longer than the upload of a stream's state to a bucket takes.
 _SNAPSHOT_SECONDS: Final = 3600.0
 _DELETION_SECONDS: Final = 86400.0
 KEPT_JOBS: Final = 1000
 _NOWHERE: Final = StreamSite(None, None)
-# The actor of what a schedule makes and deletes.
+# The actor of scheduled snapshots and of their deletion.
 _ACTOR: Final = "agent"
 
 
 class SnapshotWork:
-    """Makes and deletes snapshots of the streams that an agent holds, and puts streams back to them.
+    """Makes, deletes and restores snapshots of the streams that an agent holds.
 
-    The agent calls :meth:`look` a few times a second and :meth:`is_going_back` before it starts a stream. What
-    takes long is done in threads, one at a time for each stream. With ``every_seconds`` it asks for a snapshot of
-    each stream, with its source, when the newest is as old, and keeps the ``keep`` newest of those; 0 schedules
-    nothing.
+    The agent calls :meth:`look` a few times a second, and :meth:`is_going_back` before it starts a stream. Slow
+    work runs in threads, one at a time for each stream. Every ``every_seconds`` it requests a snapshot with source
+    of each stream, and keeps the ``keep`` newest of these; 0 schedules nothing.
     """
 
     def __init__(
@@ -70,9 +69,9 @@ class SnapshotWork:
         held: Iterable[tuple[StreamRecord, StreamProcess | None, Path]],
         ended: Collection[str] = (),
     ) -> None:
-        """Begin what can be begun for each stream that is ``held``, with its process and the folder of its state.
+        """Begin the work that can begin now; ``held`` has each held stream with its process and state folder.
 
-        ``ended`` are the names of the streams that have ended: nobody holds them, and no snapshot of them is made.
+        ``ended`` are the names of streams that have ended: no agent holds them, and no snapshot of them is made.
 
         Raises:
             StoreUnavailableError: the store does not answer.
@@ -85,7 +84,7 @@ class SnapshotWork:
         self._going_back = {_stream_of(job) for job in jobs if job.kind == RESTORE}
 
         def find_place(job: Job) -> StreamSite | None:
-            """A snapshot is deleted where its files are; a stream is paused and put back where it is held."""
+            """Return the place of the files for a deletion, and the place of the held stream otherwise."""
             if job.kind == DELETION:
                 return _NOWHERE if self._is_here(job.request["place"]) else None
             found = streams.get(_stream_of(job))
@@ -100,16 +99,16 @@ class SnapshotWork:
         self._threads.keep(set(streams), {each.id for each in jobs})
 
     def is_going_back(self, stream: str) -> bool:
-        """Whether the stream is being put back: it is to be drained, and not started before that has ended."""
+        """Whether the stream is being restored: the agent drains it, and starts it after the restore."""
         return stream in self._going_back
 
     def stop(self) -> None:
-        """Wait for what is under way, for a bounded time; what is left is begun again by the next agent."""
+        """Wait for running work, for a bounded time; the next agent begins the rest again."""
         self._threads.join(_JOIN_SECONDS)
 
     def _can_be_taken(self, job: Job, site: StreamSite) -> bool:
-        # The state of a stream that does not run may be old: it ran elsewhere since. Rows from before the snapshot
-        # would then pass for later ones, and a rollback would discard them.
+        # The state of a stopped stream may be old, if the stream has run elsewhere since. Rows from before the
+        # snapshot would then count as later rows, and a rollback would discard them.
         has_to_run = job.request["with_source"] and not site.is_running
         return _stream_of(job) not in self._going_back and not has_to_run
 
@@ -127,7 +126,7 @@ class SnapshotWork:
         now = datetime.now(UTC)
         surplus = self._store.find_surplus_streams(keep=self._keep)
         for stream in find_overdue(self._store, every=self._every, now=now).intersection(streams):
-            # A stream that is to end has none.
+            # No snapshot is made of a stream that is to end.
             with suppress(StreamStateError):
                 self._store.create_snapshot(
                     stream, with_source=True, actor=_ACTOR, reason=SnapshotReason.SCHEDULED
@@ -137,13 +136,13 @@ class SnapshotWork:
                 stream=stream, states=[SnapshotState.COMPLETED], reason=SnapshotReason.SCHEDULED
             )
             for each in find_surplus(whole, keep=self._keep, now=now):
-                # One that a stream is put back to stays, and another may be gone by now.
+                # A snapshot that is being restored stays; another one may be gone by now.
                 with suppress(StreamStateError, StreamSnapshotNotFoundError):
                     self._store.delete_snapshot(each.id)
 
 
 def pause_site(site: StreamSite) -> AbstractContextManager[object]:
-    """Return what keeps a stream from every commit: it is paused, or does not start while its home is locked."""
+    """Return a context that keeps a stream from committing: a pause, or a lock of its home if it does not run."""
     if site.process is not None and site.is_running:
         return pause_stream(site.process)
     assert site.state is not None, "an agent holds it"
@@ -155,10 +154,10 @@ def snapshot_kind(
     taker: SnapshotTaker,
     pause: Callable[[StreamSite], AbstractContextManager[object]] = pause_site,
 ) -> StepKind[StreamSite]:
-    """Return the kind of job that makes a snapshot, which is COMPLETED or FAILED with the end of the job."""
+    """Return the kind of job that makes a snapshot; the snapshot is COMPLETED or FAILED when the job ends."""
 
     def make(run: StepRun[StreamSite]) -> Done:
-        # A run that had all of it was killed before it could say so.
+        # The memory has "made" if a run completed the snapshot and was killed before the job ended.
         if "made" not in run.job.memory:
             state = run.place.state
             if state is None:
@@ -185,8 +184,8 @@ def snapshot_kind(
 def deletion_kind(store: JobStore, taker: SnapshotTaker) -> StepKind[StreamSite]:
     """Return the kind of job that deletes a snapshot: its files and Pub/Sub snapshots first, its record last.
 
-    Of a FAILED one it deletes what is left, and the record stays. What a run left on another machine has a job of
-    its own, which deletes nothing else.
+    For a FAILED snapshot it deletes the leftovers, and the record stays. Leftovers on another machine have their
+    own job, which deletes nothing else.
     """
 
     def delete(run: StepRun[StreamSite]) -> Done:
@@ -198,18 +197,19 @@ def deletion_kind(store: JobStore, taker: SnapshotTaker) -> StepKind[StreamSite]
                 taker.remove(store.get_snapshot(request["snapshot_id"]))
         return Done()
 
-    # Whatever keeps it from its files, such as a bucket's rights, is mended by people within days.
+    # Any error can be transient: people repair, for example, the permissions of a bucket within days.
     step = Step("delete", delete, _DELETION_SECONDS, attempts=3, is_slow=True, passing=(Exception,))
     return StepKind(DELETION, (step,), ended=store.end_deletion, keep=KEPT_JOBS)
 
 
 @contextmanager
 def pause_stream(process: StreamProcess, *, timeout_seconds: float = LONGEST_PAUSE_SECONDS) -> Iterator[None]:
-    """Keep the stream from every commit while the block runs.
+    """Keep the stream from committing while the block runs.
 
     Raises:
-        SnapshotRefusedError: it did not pause in time, or the block took longer than the pause: then it may have
-            committed meanwhile.
+        SnapshotRefusedError: the stream did not pause in time; or the block took longer than the pause, so that
+        the
+            stream may have committed meanwhile.
     """
     number = process.pause(timeout_seconds)
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Snapshots of streams as callers request them: made, listed, deleted, and restored."""
+"""Lets callers request, list, delete and restore snapshots of streams."""
 
 from typing import Final
 
@@ -17,10 +17,10 @@ _LOG: Final = structlog.get_logger()
 
 
 class SnapshotService:
-    """Writes down which snapshots people want, and to which a stream goes back; an agent carries it out.
+    """Writes requests for snapshots and rollbacks into the job store; an agent carries them out.
 
-    Every call answers from the store within milliseconds. A snapshot is PENDING until an agent has made it, and
-    DELETING until nothing of it is left.
+    Every call returns within milliseconds. A snapshot is PENDING until an agent has made it, and DELETING until
+    all of it is deleted.
 
     Raises:
         ForbiddenError: any call whose ``principal`` lacks the scope.
@@ -32,12 +32,12 @@ class SnapshotService:
     def create(
         self, stream: str, *, with_source: bool, principal: Principal, idempotency_key: str | None = None
     ) -> SnapshotRecord:
-        """Ask for a snapshot of the stream's state, and with its source one of each of its subscriptions.
+        """Request a snapshot of the stream's state, and ``with_source`` also of each of its subscriptions.
 
         Raises:
-            StreamNotFoundError: there never was such a stream.
-            StreamStateError: it has ended.
-            SnapshotRefusedError: its kind has none.
+            StreamNotFoundError: no stream was ever launched under this name.
+            StreamStateError: the stream has ended.
+            SnapshotRefusedError: this kind of stream has no snapshots.
             IdempotencyKeyReusedError: the key came before with another request.
         """
         principal.require(STREAMS_OPERATE)
@@ -59,7 +59,7 @@ class SnapshotService:
     def list_page(
         self, *, principal: Principal, stream: str | None = None, before: str | None = None, limit: int
     ) -> list[SnapshotRecord]:
-        """Return at most ``limit`` snapshots, newest first, of those older than ``before``."""
+        """Return at most ``limit`` snapshots that are older than ``before``, newest first."""
         principal.require(STREAMS_READ)
         return self._store.list_snapshots(stream=stream, before=before, limit=limit)
 
@@ -73,11 +73,11 @@ class SnapshotService:
         return self._store.get_snapshot(snapshot_id)
 
     def delete(self, snapshot_id: str, *, principal: Principal) -> SnapshotRecord:
-        """Ask for the snapshot's files, its Pub/Sub snapshots and its record to be deleted.
+        """Request the deletion of the snapshot's files, Pub/Sub snapshots and record.
 
         Raises:
-            StreamSnapshotNotFoundError: there is none.
-            StreamStateError: a stream is being put back to it.
+            StreamSnapshotNotFoundError: there is no such snapshot.
+            StreamStateError: a stream is being restored to the snapshot.
         """
         principal.require(STREAMS_OPERATE)
         found = self._store.delete_snapshot(snapshot_id, actor=principal.name)
@@ -95,15 +95,16 @@ class SnapshotService:
         why: str | None = None,
         idempotency_key: str | None = None,
     ) -> RestoreRecord:
-        """Ask for a living stream to be drained, put back to the snapshot, and started again.
+        """Request a rollback: a living stream is drained, restored to the snapshot, and started again.
 
-        With ``discard_staged`` what a pipeline staged since then is deleted, and staged again when it comes again.
+        With ``discard_staged`` the rows that a pipeline staged since the snapshot are deleted, and staged again
+        when their messages are redelivered.
 
         Raises:
-            StreamNotFoundError, StreamSnapshotNotFoundError: there is none.
-            StreamStateError: the stream has ended or is to end, or is being put back already.
-            SnapshotRefusedError: the snapshot is not COMPLETED, or of another kind of stream; or nothing would
-                bring again what is to be discarded.
+            StreamNotFoundError, StreamSnapshotNotFoundError: there is no such stream or snapshot.
+            StreamStateError: the stream has ended or is to end, or is being restored already.
+            SnapshotRefusedError: the snapshot is not COMPLETED, or of another kind of stream; or the messages of
+                discarded rows would not be redelivered.
             StreamChangedError: the stream is at none of ``versions``.
             IdempotencyKeyReusedError: the key came before with another request.
         """
@@ -125,8 +126,8 @@ class SnapshotService:
     def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
         """Return the rollbacks, snapshots and deletions of snapshots that failed in the last seven days.
 
-        A later rollback or snapshot of the stream makes up for one that failed. A deletion is left out once it is
-        done after all.
+        A failed rollback or snapshot is left out after a later one of the stream has succeeded, and a failed
+        deletion after the snapshot is deleted.
         """
         principal.require(READ)
         now = self._store.now()
@@ -137,7 +138,7 @@ class SnapshotService:
         return list({item.message: item for item in items}.values())
 
     def _is_due(self, job: Job) -> bool:
-        """Whether nothing has made up for a job that failed."""
+        """Whether no later success has replaced the failed job."""
         stream, snapshot_id = job.request["stream"], job.request["snapshot_id"]
         if job.kind == RESTORE:
             return self._store.list_restores(stream)[0].id == job.id
@@ -150,7 +151,7 @@ class SnapshotService:
             found = self._store.get_snapshot(snapshot_id)
         except StreamSnapshotNotFoundError:
             return False
-        # Of a snapshot that failed the record stays.
+        # The record of a failed snapshot stays after the deletion.
         return found.state is SnapshotState.DELETING or found.place is not None
 
 
@@ -166,10 +167,10 @@ def _inbox_item(job: Job) -> InboxItem:
 
 
 def _check_discard(snapshot: SnapshotRecord) -> None:
-    """Check that what a pipeline staged since the snapshot comes again when it is deleted.
+    """Check that the messages of rows that were staged since the snapshot would be redelivered.
 
     Raises:
-        SnapshotRefusedError: it would not.
+        SnapshotRefusedError: they would not.
     """
     if snapshot.kind != StreamKind.PIPELINE:
         raise SnapshotRefusedError(

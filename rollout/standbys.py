@@ -1,4 +1,4 @@
-"""The processes of updates: those that take a stream over or hand it over, and those that killed agents left."""
+"""The processes of updates: standbys, processes that hand a stream over, and leftovers of killed agents."""
 
 import threading
 import time
@@ -26,16 +26,16 @@ from streams.status import StatusFile
 _log = structlog.get_logger(__name__)
 
 _STOP_SECONDS: Final = 30.0
-# An orphan costs memory and nothing else: looking for it may be rare.
+# An orphan costs only memory, so that a rare look is enough.
 _ORPHAN_SECONDS: Final = 10.0
-# In these the agent starts no process of the stream by itself.
+# In these states the agent starts no process of the stream by itself.
 MOVING: Final = frozenset({UpdateState.ROLLING_BACK, UpdateState.HANDING_OVER, UpdateState.HANDING_BACK})
 _HAS_STANDBY: Final = frozenset({UpdateState.STARTING, *MOVING})
 
 
 @dataclass(frozen=True, slots=True)
 class UpdatedStream:
-    """A stream whose update is carried out now."""
+    """A stream that is being updated."""
 
     record: StreamRecord
     held: HeldStream
@@ -44,30 +44,31 @@ class UpdatedStream:
 
     @property
     def agent(self) -> str | None:
-        """Who holds the stream."""
+        """The agent that holds the stream."""
         return self.record.agent
 
     def status_of(self, instance_id: str | None) -> dict[str, Any]:
-        """Return the last status of an instance, also of one that has ended."""
+        """Return the last status of an instance, also after its end."""
         if instance_id is None:
             return {}
         return StatusFile.read(self.starter.folder(self.record.name, instance_id).status) or {}
 
 
 class Standbys:
-    """Starts, finds and ends the processes of updates; one that an agent before this one started is found too.
+    """Starts, finds and ends the processes of updates, also processes that an earlier agent started.
 
-    A standby belongs to the one update that names its instance. Every agent ends those of its home whose update
-    is over or goes on with another one, also where another machine's agent, which can't do it, holds the stream.
+    A standby belongs to the one update that names its instance. Every agent ends the standbys of its home whose
+    update has ended or has another standby by now, also if an agent of another machine holds the stream, because
+    that agent can't reach them.
     """
 
     def __init__(self, store: JobStore, *, now: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._now = now
         self._running: dict[str, StreamProcess] = {}
-        # They end the processes that have handed over.
+        # These threads end the processes that have handed over.
         self._leaving: list[threading.Thread] = []
-        # Streams whose leftovers of another agent have been looked for.
+        # Streams for which the search for leftovers of another agent is done.
         self._searched: set[str] = set()
         self._swept_at: float | None = None
 
@@ -76,14 +77,15 @@ class Standbys:
         self._running[stream] = prepared.start("stand_by")
 
     def find(self, update: StreamUpdate, place: UpdatedStream) -> StreamProcess | None:
-        """Return the process that takes over, also where an agent before this one started it."""
+        """Return the process that takes over, whichever agent started it."""
         standby = self._running.get(update.stream)
         if standby is not None and standby.instance_id == update.instance_id:
             return standby
         if update.instance_id is None or (not update.state.is_handing and update.attempts == 0):
             return None
         if place.held.process is not None and place.held.process.instance_id == update.instance_id:
-            # Its agent took it for the stream's own, as the record has it since the hand-over.
+            # Since the hand-over the record names this instance, so the agent holds it as the stream's own
+            # process.
             found: StreamProcess | None = place.held.process
         else:
             found = StreamProcess.find(place.starter.folder(update.stream, update.instance_id))
@@ -93,7 +95,7 @@ class Standbys:
 
     @staticmethod
     def find_outgoing(update: StreamUpdate, place: UpdatedStream) -> StreamProcess | None:
-        """Return the process that hands the stream over, None once it has ended."""
+        """Return the process that hands the stream over, None after its end."""
         if update.outgoing_id is None:
             return None
         process = place.held.process
@@ -102,24 +104,24 @@ class Standbys:
         return StreamProcess.find(place.starter.folder(update.stream, update.outgoing_id))
 
     def forget(self, stream: str) -> None:
-        """Leave the standby to its agent, as the stream's own process, or because it has ended."""
+        """Stop tracking the standby: it is the stream's own process now, or has ended."""
         self._running.pop(stream, None)
 
     def drop(self, stream: str) -> None:
-        """End the stream's standby, where it has one."""
+        """End the stream's standby, if it has one."""
         standby = self._running.pop(stream, None)
         if standby is not None:
             standby.kill()
 
     def leave(self, outgoing: StreamProcess) -> None:
-        """Let a process that has handed over end by itself, and kill it when that takes long."""
+        """Wait for the end of a process that has handed over, and kill it after a timeout."""
         stop = partial(outgoing.stop, seconds=_STOP_SECONDS)
         thread = threading.Thread(target=stop, name=f"outgoing-{outgoing.name}", daemon=True)
         self._leaving = [*(each for each in self._leaving if each.is_alive()), thread]
         thread.start()
 
     def end_leftovers(self, place: UpdatedStream, update: StreamUpdate | None) -> None:
-        """End the processes that no step needs any more, also those that a killed agent left behind."""
+        """End the processes that no step needs any more, also leftovers of killed agents."""
         name = place.record.name
         if update is None or update.state not in _HAS_STANDBY:
             self.drop(name)
@@ -135,7 +137,7 @@ class Standbys:
                 _end_orphan(found)
 
     def end_orphans(self, home: Path) -> None:
-        """End the standbys in ``home`` that no update names any more; it looks every ten seconds at most."""
+        """End the standbys in ``home`` that no update names any more; looks every ten seconds at most."""
         if self._swept_at is not None and self._now() - self._swept_at < _ORPHAN_SECONDS:
             return
         self._swept_at = self._now()
@@ -147,7 +149,7 @@ class Standbys:
         ]
         if not found:
             return
-        # Read after the processes: an instance is written down before it is started.
+        # Read after the processes: an instance is in the store before its process starts.
         living = self._store.list_updates(living=True)
         wanted = {each.instance_id for each in living if each.state in _HAS_STANDBY}
         for process in found:
@@ -155,7 +157,7 @@ class Standbys:
                 _end_orphan(process)
 
     def let_go(self, held: Iterable[str]) -> None:
-        """End the standbys of streams that this agent has lost, unless an agent of this machine has them."""
+        """End the standbys of streams that this agent lost, unless another agent of this machine holds them."""
         names = set(held)
         self._searched &= names
         for name in [each for each in self._running if each not in names]:
@@ -168,7 +170,7 @@ class Standbys:
                 standby.kill()
 
     def stop(self) -> None:
-        """End the standbys; the next agent starts its own."""
+        """End the standbys; the next agent starts new ones."""
         ends_at = time.monotonic() + _STOP_SECONDS
         stop_all(self._running.values(), seconds=_STOP_SECONDS)
         for thread in self._leaving:

@@ -1,4 +1,4 @@
-"""Starts the processes of streams: each with the code of its release, its options, its pace and its log."""
+"""Starts the processes of streams, each with the code of its release, its options, its pace and its log."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from streams.folder import StreamFolder
 
 @dataclass(frozen=True, slots=True)
 class PreparedStart:
-    """A start whose release is there: all that is left is to start the process."""
+    """A start whose release has been found: only the process is left to start."""
 
     folder: StreamFolder
     command: Sequence[str]
@@ -27,16 +27,16 @@ class PreparedStart:
     log: Path
 
     def start(self, order: Order = "run") -> StreamProcess:
-        """Start the process with ``order`` as its first one."""
+        """Start the process with ``order`` as its first order."""
         return StreamProcess.start(
             self.folder, self.command, self.pace, environment=self.environment, log=self.log, order=order
         )
 
 
 class StreamStarter:
-    """Starts the streams of one home; ``environment`` is that of their processes.
+    """Starts the streams of one home; ``environment`` is the environment of their processes.
 
-    ``command`` replaces the command line of a record's instance.
+    ``command`` makes the command line of a record's instance instead of the usual one.
     """
 
     def __init__(
@@ -52,15 +52,15 @@ class StreamStarter:
         self._command = command
 
     def prepare(self, record: StreamRecord, instance_id: str, *, is_standby: bool = False) -> PreparedStart:
-        """Return how the instance is started, as the release and with the options that ``record`` names.
+        """Return how to start the instance, with the release and the options in ``record``.
 
-        A standby has a log of its own: the stream's is the old release's meanwhile.
+        A standby has its own log, because the old process still writes the stream's log.
 
         Raises:
             ReleaseNotFoundError, EnvironmentFailedError: the release can't be started in this home.
         """
         environment = {**self._environment, **record.parsed_options().environment()}
-        # Its agent reports for it: a stream of an older release goes on beside a store that it can't read.
+        # The agent reports for the stream, so that a stream of an older release needs not read a newer store.
         environment.pop("REFEED_JOB_STORE", None)
         started = self._releases.start(record.release, environment)
         own = started.command(*stream_arguments(record, instance_id))
@@ -82,18 +82,18 @@ class StreamStarter:
         return StreamFolder.of(self.settings.home, name, instance_id)
 
     def pace(self, record: StreamRecord) -> BatchPace:
-        """Return the pace of the record's options, and of the deployment's settings where it has none."""
+        """Return the pace in the record's options, with the deployment's settings for options that are not set."""
         environment = {**self._environment, **record.parsed_options().environment()}
         return _pace_of(record.kind, read_settings(environment))
 
 
 def stream_arguments(record: StreamRecord, instance_id: str) -> list[str]:
-    """Return what ``refeed`` is given to run one instance of the stream, in whichever release."""
+    """Return the arguments of ``refeed`` that run one instance of the stream, in any release."""
     options = record.parsed_options()
     kind = [record.kind.value] if record.kind is StreamKind.BACKUP else [record.kind.value, "run"]
     if isinstance(options, PipelineStreamOptions):
         mapping = (options.mapping or {}).items()
-        # A release that knows of no mapping has a stream without one.
+        # Releases that have no option --mapping run only streams without a mapping.
         kind += ["--group", options.group, *(f"--mapping={old}={new}" for old, new in mapping)]
     return [*kind, "--name", record.name, INSTANCE_OPTION, instance_id]
 
