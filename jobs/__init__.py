@@ -1,1 +1,1 @@
-"""Has the service, the supervisor, the store and the launchers that all kinds of jobs share."""
+"""The service, supervisor, store and launchers that all kinds of jobs share."""

@@ -1,4 +1,4 @@
-"""Removes the folders of jobs that ended long ago; the store keeps their records longer."""
+"""Removes the folders of jobs that ended long ago; the store keeps the jobs' records longer."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,17 +10,17 @@ from jobs.folder import JobFolders
 from jobs.store import JobStore
 
 _LOG: Final = structlog.get_logger()
-# A create makes its folder before its job; none takes so long.
+# A create makes the folder before the job, and takes far less than this.
 _ORPHAN_AGE: Final = timedelta(days=1)
-# A month of an hourly schedule has 744 folders, and each cleaning looks at all of them.
+# Job ids per query: an hourly schedule makes 744 folders a month, and each cleaning checks all of them.
 _ASKED_AT_ONCE: Final = 500
 
 
 def clean_folders(store: JobStore, place: JobFolders | Path, *, keep: timedelta, now: datetime) -> list[str]:
-    """Remove folders of jobs that ended longer than ``keep`` ago, and those without a job that are a day old.
+    """Remove folders of jobs that ended longer than ``keep`` ago, and day-old folders without a job.
 
-    Returns their names. With a folder go the selection, the dead letters and the log: such a job can't be retried
-    any more. Several replicas may clean the same folders at once.
+    Returns the names of the removed folders. The selection, the dead letters and the log are in the folder, so the
+    job can't be retried afterwards. Several replicas may clean the same folders at once.
     """
     folders = JobFolders.at(place)
     folders.files.sweep()

@@ -1,4 +1,4 @@
-"""Jobs of every kind as one collection: found by their ids, listed in one order."""
+"""Jobs of all kinds as one collection: found by id, listed in one order."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,9 +15,9 @@ VERBS: Final = ("change", "pause", "resume", "cancel", "retry", "revert", "appro
 
 
 class JobCollection:
-    """The jobs of several kinds; ``by_prefix`` has what shows those of a kind, by what their ids begin with.
+    """The jobs of several kinds; ``by_prefix`` maps the prefix of a job's id to the reader of its kind.
 
-    What steers them is a method with the name of one of :data:`VERBS`, where the kind has that verb.
+    A kind supports one of :data:`VERBS` where its reader has a method of that name.
     """
 
     def __init__(self, store: JobStore, by_prefix: Mapping[str, JobReader[Any]]) -> None:
@@ -26,10 +26,10 @@ class JobCollection:
         self._by_name = {each.name: each for each in by_prefix.values()}
 
     def find(self, job_id: str) -> JobReader[Any]:
-        """Return what shows the jobs of the kind that an id is of.
+        """Return the reader of the job's kind.
 
         Raises:
-            JobNotFoundError: it is no id of a job of these kinds.
+            JobNotFoundError: no job of these kinds can have this id.
         """
         found = self._by_prefix.get(job_id.partition("_")[0]) if is_job_id(job_id) else None
         if found is None:
@@ -37,11 +37,11 @@ class JobCollection:
         return found
 
     def find_verb(self, job_id: str, verb: str) -> Callable[..., JobView]:
-        """Return the method that does a verb to a job.
+        """Return the method that applies ``verb`` to a job.
 
         Raises:
             JobNotFoundError: as :meth:`find`.
-            JobStateError: jobs of its kind have no such verb.
+            JobStateError: the job's kind does not support the verb.
         """
         found = self.find(job_id)
         if not hasattr(found, verb):
@@ -52,21 +52,20 @@ class JobCollection:
         return method
 
     def show(self, job_id: str, *, principal: Principal) -> JobView:
-        """Return a job that the caller has just made, whether they may see others or not."""
+        """Return a job that the caller has just created, even if the caller may not read jobs."""
         shown: JobView = self.find(job_id).show(self._store.get(job_id), principal=principal)
         return shown
 
     def list_jobs(
         self, request: ListRequest, *, principal: Principal
     ) -> tuple[list[JobView], list[str], str | None]:
-        """Return a page of jobs, the ids of those that can't be read, and the token of the next page.
+        """Return a page of jobs, the ids of unreadable jobs, and the token of the next page.
 
-        Without an order the newest come first.
-        Without kinds in the filter, the list has the jobs of all kinds that the principal may see.
+        The default order is newest first. A filter without kinds selects all kinds that the principal may read.
 
         Raises:
-            ForbiddenError: the principal may not see jobs of one of the kinds, or of none.
-            RequestInvalidError: order or token is wrong, or the token is of another list.
+            ForbiddenError: the principal may not read a kind that the filter names, or may not read any kind.
+            RequestInvalidError: the order or the token is invalid, or the token belongs to another list.
         """
         kinds = request.where.kinds
         if not kinds:
@@ -74,7 +73,7 @@ class JobCollection:
             kinds = tuple(name for name, each in self._by_name.items() if any(map(principal.may, each.scopes)))
         for kind in kinds:
             principal.require_any(*self._by_name[kind].scopes)
-        # The order of ids is that of time for one prefix alone.
+        # Ids sort by creation time only within one prefix.
         has_one = sum(each.name in kinds for each in self._by_prefix.values()) == 1
         order_by = request.order_by or ("" if has_one else "created_at desc")
         where = replace(request.where, kinds=kinds)

@@ -15,25 +15,25 @@ from model.process import DataprocBatch, Driver, Process
 
 _LOG: Final = structlog.get_logger()
 _MAIN_FILE: Final = "dataproc_main.py"
-# Dataproc wants a file to run; what it runs is in the image.
+# Dataproc needs a main file; the code that it runs is in the image.
 _MAIN: Final = b"""\
 import sys
 from importlib import import_module
 
 sys.exit(import_module(sys.argv[1]).main(sys.argv[2]))
 """
-# A state that a supervisor asks for twice a second changes within minutes, and each look counts against a quota.
+# A batch's state changes within minutes. The supervisor asks twice a second, and each read counts against a quota.
 _LOOK_SECONDS: Final = 2.0
 _CANCEL_AGAIN_SECONDS: Final = 30.0
 _ENDED: Final = {BatchState.CANCELLED, BatchState.SUCCEEDED, BatchState.FAILED}
 
 
 class DataprocLauncher:
-    """Starts drivers as batches; driver and executors share nothing with the service but the jobs' bucket.
+    """Starts drivers as batches; driver and executors share only the jobs' bucket with the service.
 
-    A batch is named after the job and its attempt, so a create whose answer was lost is not made twice. A minute
-    passes before its first line runs. ``environment`` is what drivers and executors see of the service's own;
-    it is shown to everybody who may read batches, so it holds no secret.
+    A batch is named after the job and its attempt, so repeating a create whose answer was lost starts no second
+    batch. A batch takes about a minute to start. ``environment`` holds the service's variables that drivers and
+    executors get; everybody who may read batches can see it, so it must hold no secret.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class DataprocLauncher:
         self._cancelled: dict[str, float] = {}
 
     def prepare(self) -> None:
-        """Put the file that batches begin with beside the jobs' folders.
+        """Write the main file of the batches beside the jobs' folders.
 
         Raises:
-            LaunchError: the bucket refuses it.
+            LaunchError: the bucket refuses the write.
         """
         if not self._is_prepared:
             try:
@@ -66,11 +66,11 @@ class DataprocLauncher:
             self._is_prepared = True
 
     def close(self) -> None:
-        """End the connection; batches go on."""
+        """Close the connection; batches continue."""
         self._batches.close()
 
     def launch(self, launch: Launch) -> DataprocBatch:
-        """Start a batch, or find the one of this attempt, and return before it runs."""
+        """Start a batch, or find the existing batch of this attempt; return before it runs."""
         self.prepare()
         # Lower-case letters, digits and hyphens, 63 at most: "CreateBatchRequest.batch_id".
         batch_id = f"refeed-{re.sub(r'[^a-z0-9-]', '-', launch.name.lower())}-{launch.attempt}"[-63:].lstrip("-")
@@ -80,9 +80,9 @@ class DataprocLauncher:
         return DataprocBatch(name)
 
     def exit_reason(self, driver: Driver) -> str | None:
-        """Return None while the batch lives, as far as can be seen, else what Dataproc says of its end.
+        """Return None while the batch may be alive, else a sentence with Dataproc's reason for its end.
 
-        What Dataproc does not tell now is no end: a driver that has ended by itself has said so in its folder.
+        An unknown state does not count as an end: a driver that ends by itself writes its outcome to its folder.
         """
         if isinstance(driver, Process):
             return None if driver.is_alive else f"The driver ({driver}) is gone."
@@ -98,7 +98,7 @@ class DataprocLauncher:
         return reason
 
     def kill(self, driver: Driver) -> None:
-        """Cancel the batch: driver and executors are ended within seconds; asked again, it waits a while."""
+        """Cancel the batch, which ends within seconds; ignore further calls for 30 seconds."""
         if isinstance(driver, Process):
             return
         asked_at = self._cancelled.get(driver.name)
@@ -106,7 +106,7 @@ class DataprocLauncher:
             return
         self._batches.cancel(driver.name)
         self._cancelled[driver.name] = time.monotonic()
-        # What was seen before says nothing any more.
+        # The cached state is out of date.
         self._looked.pop(driver.name, None)
 
 

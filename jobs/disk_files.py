@@ -1,4 +1,4 @@
-"""The files of a job's folder on a disk, of this machine or mounted by several."""
+"""A job's files on a disk, local or mounted by several machines."""
 
 import errno
 import fcntl
@@ -15,22 +15,22 @@ from typing import IO, Any, Final
 from model.errors import FolderUnavailableError
 from model.file_version import FileVersion
 
-# A writer that was stopped with the lock in its hands must not stop everybody else.
+# A writer that was suspended while it held the lock must not block all others.
 _LOCK_SECONDS: Final = 1.0
 _LOCK_RETRY_SECONDS: Final = 0.01
 _REMOVED: Final = ".removed-"
-# What is gone, and a link that leads to itself.
+# A missing file, and a link that leads to itself.
 _LEADS_NOWHERE: Final = (errno.ENOENT, errno.ELOOP)
-# Holds ten checkpoints at least.
+# Enough for at least ten checkpoints.
 _TAIL_BYTES: Final = 4096
 _MAX_LATEST_BYTES: Final = 64 * 1024
 
 
 class DiskFiles:
-    """A folder on a disk, of this machine or mounted by several.
+    """A folder on a disk, local or mounted by several machines.
 
-    Written without fsync: a killed process loses nothing, a machine that loses power may come back with an
-    older file, which costs repeated messages and never lost ones.
+    Files are written without fsync. A killed process loses nothing. After a power cut a machine may have an older
+    version of a file, which causes repeated messages but never lost ones.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,48 +41,48 @@ class DiskFiles:
 
     @property
     def name(self) -> str:
-        """The folder's own name."""
+        """The folder's name."""
         return self._path.name
 
     @property
     def sight_seconds(self) -> float:
-        """Nothing: a look costs 20 microseconds."""
+        """Zero: a read costs 20 microseconds."""
         return 0.0
 
     @property
     def path(self) -> Path:
-        """Where it lies."""
+        """The folder's path."""
         return self._path
 
     def folder(self, name: str) -> "DiskFiles":
-        """Return the folder ``name`` in this one."""
+        """Return the subfolder ``name``."""
         return DiskFiles(self._path / name)
 
     def make(self) -> None:
-        """Make the folder, readable by its owner only; one that exists is left as it is."""
+        """Create the folder, readable by its owner only; leave an existing one as it is."""
         with _our_errors(self._path):
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def check(self) -> None:
-        """Do nothing: a change holds a lock."""
+        """Do nothing: :meth:`change` takes a lock."""
 
     def exists(self) -> bool:
-        """Whether the folder is there."""
+        """Whether the folder exists."""
         return self._path.exists()
 
     def list(self) -> list[str]:
-        """Return the names in here, without those of files that are being written."""
+        """Return the names in the folder, without files that are being written."""
         try:
-            # Ten times as quick as Path.iterdir, and asked ten times a second.
+            # Ten times as fast as Path.iterdir, and called ten times a second.
             return sorted(name for name in os.listdir(self._path) if not name.startswith("."))  # noqa: PTH208
         except FileNotFoundError:
             return []
 
     def versions(self) -> dict[str, FileVersion]:
-        """Return the version of each file: a write in place changes its time, and a rename its inode.
+        """Return the version of each file: a write in place changes its time, a rename its inode.
 
-        A link counts as the file that it leads to within the folder, as Kubernetes mounts a ConfigMap; one that
-        leads out of it does not count, as it may lead to what its writer may not read.
+        A link to a file within the folder counts as that file, as in a ConfigMap that Kubernetes mounts. A link
+        out of the folder is ignored: it may lead to a file that the link's author may not read.
         """
         found = {}
         own = self._path.resolve()
@@ -93,7 +93,7 @@ class DiskFiles:
                 try:
                     about = entry.stat()
                 except OSError as exc:
-                    # Any other fault says nothing about what is there.
+                    # Any other error does not mean that the file is missing.
                     if exc.errno in _LEADS_NOWHERE:
                         continue
                     raise
@@ -103,7 +103,7 @@ class DiskFiles:
         return found
 
     def read_version(self, name: str, version: FileVersion) -> bytes | None:
-        """Return what a file holds, unless it was written to before or meanwhile."""
+        """Return the file's content, or None if the file changed since ``version`` or during the read."""
         try:
             with (self._path / name).open("rb") as file:
                 if _version(os.fstat(file.fileno())) != version:
@@ -114,14 +114,14 @@ class DiskFiles:
             return None
 
     def changed_at(self, name: str) -> float | None:
-        """Return when folder ``name`` was last written to."""
+        """Return the time of the last write to folder ``name``."""
         try:
             return (self._path / name).stat().st_mtime
         except FileNotFoundError:
             return None
 
     def take_away(self, name: str, is_wanted: Callable[[], bool]) -> bool:
-        """Rename the folder, look again, and remove it or rename it back; what makers of it have begun goes."""
+        """Rename the folder, then remove it, or rename it back if wanted; remove unfinished copies of it."""
         folder, gone = self._path / name, self._path / f"{_REMOVED}{name}"
         _remove_begun(folder)
         try:
@@ -136,29 +136,29 @@ class DiskFiles:
         return True
 
     def sweep(self) -> None:
-        """Remove folders that were renamed by somebody who was ended before they were gone."""
+        """Remove folders that a killed process had renamed for removal."""
         for gone in self._path.glob(f"{_REMOVED}*"):
             shutil.rmtree(gone, ignore_errors=True)
 
     def read(self, name: str) -> bytes:
-        """Return what a file holds."""
-        # Opened, not looked at first: a network file system asks its server again.
+        """Return the file's content."""
+        # Open without a stat first: opening makes a network file system ask its server again.
         return (self._path / name).read_bytes()
 
     def write(self, name: str, content: bytes) -> None:
-        """Replace a file, or make it."""
+        """Create or replace a file."""
         temporary = self._path / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
         try:
             with _our_errors(self._path / name):
                 temporary.write_bytes(content)
                 temporary.replace(self._path / name)
         except BaseException:
-            # A full disk still takes names: a driver that tries again ten times a second leaves none of them.
+            # A full disk still takes names, and a driver that retries ten times a second must leave none of them.
             temporary.unlink(missing_ok=True)
             raise
 
     def change(self, name: str, change: Callable[[bytes | None], bytes | None]) -> bool:
-        """Replace a file by what ``change`` makes of it, under a lock that is waited for, for a second."""
+        """Replace a file by the result of ``change``, under a lock; after a second of waiting, without it."""
         with self._locked((self._path / name).with_suffix(".lock")):
             try:
                 found: bytes | None = self.read(name)
@@ -171,14 +171,14 @@ class DiskFiles:
             return True
 
     def remove(self, name: str) -> None:
-        """Remove a file; one that is gone is no error."""
+        """Remove a file if it exists."""
         (self._path / name).unlink(missing_ok=True)
 
     @contextmanager
     def making(self) -> Iterator["DiskFiles"]:
-        """Give a folder beside this one that is renamed when the block ends; what another maker has begun goes.
+        """Yield a folder beside this one that is renamed when the block ends; remove other unfinished copies.
 
-        A maker that was replaced while it stood still finds its folder gone, and writes into no other's.
+        A writer that was suspended and replaced finds its folder gone, and can't write into the other one's.
         """
         _remove_begun(self._path)
         unfinished = _unfinished(self._path)
@@ -192,11 +192,11 @@ class DiskFiles:
             raise
 
     def own_name(self, name: str) -> str:
-        """Return ``name``: the folder that is being made is nobody else's."""
+        """Return ``name``: no other process writes to the unfinished folder."""
         return name
 
     def complete(self, name: str, content: bytes) -> None:
-        """Write the last file of a folder that is being made."""
+        """Write the last file of an unfinished folder."""
         (self._path / name).write_bytes(content)
 
     def is_made(self, name: str) -> bool:  # noqa: ARG002 - a folder is renamed with all that it holds
@@ -205,11 +205,11 @@ class DiskFiles:
 
     @contextmanager
     def writer(self, name: str) -> Iterator[Any]:
-        """Give the path, which Arrow writes to by itself; in a folder that is being made nobody sees it."""
+        """Yield the path for Arrow to write to; nobody reads the file while its folder is unfinished."""
         yield str(self._path / name)
 
     def source(self, name: str) -> str:
-        """Return the path, which Arrow reads by itself."""
+        """Return the path for Arrow to read."""
         return str(self._path / name)
 
     def reader(self, name: str) -> IO[bytes]:
@@ -217,7 +217,7 @@ class DiskFiles:
         return (self._path / name).open("rb")
 
     def append(self, name: str, lines: bytes) -> None:
-        """Add lines to a log in one write; those of others may come before or behind, never in between."""
+        """Append lines to a log in one write; lines of other processes come before or after, never in between."""
         try:
             self._append(name, lines)
         except FileNotFoundError:
@@ -229,10 +229,10 @@ class DiskFiles:
         return self.read(name)
 
     def append_latest(self, name: str, line: bytes) -> None:
-        """Add a line; cheap enough for every request (0.05 ms).
+        """Append a line; cheap enough for every request (0.05 ms).
 
-        A file that is replaced by rename is flushed by ext4, which takes a millisecond; a line that is appended is
-        not. Only a file that has grown long is replaced.
+        ext4 flushes a file that a rename replaces, which takes a millisecond; an append is not flushed. So the
+        file is replaced only when it has grown long.
         """
         if self._append(name, line) > _MAX_LATEST_BYTES:
             temporary = self._path / f".{name}"
@@ -246,23 +246,23 @@ class DiskFiles:
             return file.read()
 
     def latest(self, prefix: str, wanted: Callable[[str], bool] = lambda _: True) -> Iterator[tuple[str, bytes]]:
-        """Yield name and end of each log whose name begins with ``prefix`` and is ``wanted``."""
+        """Yield the name and the end of each log whose name begins with ``prefix`` and is ``wanted``."""
         for name in self.list():
             if name.startswith(prefix) and wanted(name):
                 try:
                     yield name, self.read_latest(name)
                 except OSError:
-                    # Gone since; what can't be read counts as never written.
+                    # Removed since; an unreadable log counts as never written.
                     continue
 
     def _append(self, name: str, lines: bytes) -> int:
         with _our_errors(self._path / name), (self._path / name).open("a+b", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
             if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
-                # A kill or a full disk has cut a line short: it must not take the next one with it.
+                # A kill or a full disk cut the last line short; it must not corrupt the next one.
                 lines = b"\n" + lines
             while lines:
-                # A disk that fills takes a part without an error; the rest then fails.
+                # A disk that fills up writes a part without an error; writing the rest then fails.
                 lines = lines[file.write(lines) :]
             return file.tell()
 
@@ -278,14 +278,14 @@ class DiskFiles:
 
 
 def _unfinished(folder: Path) -> Path:
-    """Return a name beside the folder that nobody else has."""
+    """Return a unique name beside the folder."""
     return folder.with_name(f"{folder.name}.unfinished-{secrets.token_hex(4)}")
 
 
 def _remove_begun(folder: Path) -> None:
-    """Remove what others have begun to make for ``folder``."""
+    """Remove the unfinished copies of ``folder``."""
     for begun in folder.parent.glob(f"{folder.name}.unfinished*"):
-        # In one step: a folder that is emptied file by file could be renamed before it is empty.
+        # Rename first: its writer could complete a folder that is being emptied file by file.
         taken = _unfinished(folder)
         with suppress(OSError):
             begun.rename(taken)
@@ -294,7 +294,7 @@ def _remove_begun(folder: Path) -> None:
 
 @contextmanager
 def _our_errors(path: Path) -> Iterator[None]:
-    """Raise a disk that is full, read-only or broken in our words; what is not there stays FileNotFoundError."""
+    """Translate OSError into FolderUnavailableError, but let FileNotFoundError pass."""
     try:
         yield
     except FileNotFoundError:

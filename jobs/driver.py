@@ -1,4 +1,4 @@
-"""What every driver does around its work: shows that it lives, ends when told to, says how it ended."""
+"""The frame of every driver: writes heartbeats, obeys stop orders and writes the outcome."""
 
 import json
 import os
@@ -21,10 +21,10 @@ _STOP_GRACE_SECONDS: Final = 1.5
 
 
 def run_driver(argument: str, run: Callable[[JobFolder, int], Outcome]) -> int:
-    """Run the attempt that ``argument`` ({"folder", "epoch"} as JSON) names; 0 when it ended as it should.
+    """Run the attempt that ``argument`` ({"folder", "epoch"} as JSON) names; return 1 if it FAILED, else 0.
 
-    How ``run`` ended is written to the job's folder, whatever it raised. Told to stop, it has a moment to end by
-    itself; then the process leaves.
+    The outcome of ``run`` is written to the job's folder, whatever it raised. After a stop order ``run`` has 1.5 s
+    to end by itself; then the process exits.
     """
     _keep_values_out_of_logs()
     job = json.loads(argument)
@@ -33,7 +33,7 @@ def run_driver(argument: str, run: Callable[[JobFolder, int], Outcome]) -> int:
     ended = threading.Event()
     threading.Thread(target=_leave_when_told, args=(folder, epoch, ended), daemon=True).start()
     try:
-        # Tasks of an attempt before this one may not have seen yet that theirs is over.
+        # Tasks of an earlier attempt may not have read yet that their attempt is over.
         time.sleep(folder.sight_seconds)
         outcome = run(folder, epoch)
     except QueryStoppedError:
@@ -44,7 +44,7 @@ def run_driver(argument: str, run: Callable[[JobFolder, int], Outcome]) -> int:
         outcome = Outcome(epoch, JobState.FAILED, error)
     except Exception as exc:  # noqa: BLE001 - whatever it was, people must learn of it
         _LOG.exception("failed")
-        # Its text may quote messages, so that only the log has it.
+        # The exception's text may quote messages, so only the log has it.
         message = f"The driver failed with {type(exc).__name__}. Its log has the details."
         outcome = Outcome(epoch, JobState.FAILED, {"code": "driver_failed", "message": message})
     ended.set()
@@ -54,21 +54,21 @@ def run_driver(argument: str, run: Callable[[JobFolder, int], Outcome]) -> int:
 
 
 def _keep_values_out_of_logs() -> None:
-    """Write where an error came from without its variables' values: messages and secrets are among them."""
+    """Log tracebacks without the values of variables, which may be messages or secrets."""
     *processors, _ = structlog.get_config()["processors"]
     renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[*processors, renderer])
 
 
 def _leave_when_told(folder: JobFolder, epoch: int, ended: threading.Event) -> None:
-    """Show that the driver lives, and end it soon after the job's control says stop, also while Spark starts up.
+    """Write heartbeats, and end the driver soon after the control says STOP, even while Spark starts.
 
-    Tasks see the same control and stop by themselves; the grace is theirs, to write how far they got.
+    Tasks read the same control and stop by themselves; the grace period lets them write their checkpoints.
     """
     check_seconds = max(_STOP_CHECK_SECONDS, folder.sight_seconds)
     is_wanted = True
     while is_wanted:
-        # Storage that fails for once is no order, and no reason to fall silent.
+        # A storage error is no order to stop, and must not end the heartbeats.
         with suppress(CheckpointCorruptError, OSError):
             is_wanted = folder.may_go_on(epoch)
             folder.beat(epoch)

@@ -1,4 +1,4 @@
-"""What a supervisor remembers of a driver between two looks: its figures, and when it was last heard of."""
+"""A supervisor's memory of one driver between two looks: its figures and its last heartbeat."""
 
 import time
 from contextlib import suppress
@@ -10,14 +10,14 @@ from jobs.launcher import Launcher
 from jobs.store import Job
 from model.errors import CheckpointCorruptError
 
-# A driver says five times a second that it lives; storage that machines share may show that late.
+# A driver writes five heartbeats a second; shared storage may show them late.
 _SILENCE_SECONDS: Final = 30.0
-# A service writes the store and the control one after the other, well within this.
+# A service writes the store and then the control, well within this time.
 _ASTRAY_SECONDS: Final = 0.8
 
 
 class DriverWatch:
-    """One job's figures, its driver's life and what that is told, as they change."""
+    """Follows one job's figures, its driver's heartbeat and the driver's control."""
 
     def __init__(self, folder: JobFolder, write_figures: WriteFigures) -> None:
         self._folder = folder
@@ -28,9 +28,9 @@ class DriverWatch:
         self._told_at = 0.0
 
     def death(self, job: Job, launcher: Launcher) -> str | None:
-        """Return None while the job's driver lives, else what is known of its end, as a sentence.
+        """Return None while the job's driver lives, else a sentence about its end.
 
-        A driver on another machine, whose service is gone, is known by its heartbeat alone.
+        Only the heartbeat shows whether a driver on another machine lives.
         """
         if job.driver is None:
             return "No driver is known."
@@ -45,9 +45,9 @@ class DriverWatch:
         return f"The driver, which runs on another machine, has not reported for {silence:.0f} s."
 
     def is_astray(self, wanted: Control, *, at_once: bool) -> bool:
-        """Whether the driver is told something else than ``wanted``, and nobody is about to change that.
+        """Whether the driver's control differs from ``wanted``, and has done so for longer than a service takes.
 
-        ``at_once`` does not wait for that.
+        With ``at_once`` a difference counts immediately.
         """
         found: Control | None = None
         with suppress(CheckpointCorruptError):

@@ -1,4 +1,4 @@
-"""Files that a job's service, driver and tasks share: one contract, on a disk or in a bucket."""
+"""The files that a job's service, driver and tasks share: one protocol for disks and buckets."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -12,134 +12,134 @@ from model.file_version import FileVersion
 
 _BUCKETS: Final = ("s3://", "gs://")
 
-# Takes what a file holds, None when there is none, and returns what it is to hold, None to leave it.
+# Takes a file's content (None if there is no file) and returns the new content (None to leave the file).
 Change = Callable[[bytes | None], bytes | None]
 
 
 class Files(Protocol):
-    """One folder's files, and the folders in it.
+    """The files and subfolders of one folder.
 
-    A file is replaced whole: a reader sees the old or the new one, whatever is killed. Lines that are appended are
-    there once the call returns. A file that is not there is a FileNotFoundError, storage that does not answer
-    an OSError. ``str()`` gives the location that :func:`open_files` opens.
+    A file is replaced as a whole: a reader sees the old or the new one, whatever process is killed. An append is
+    complete when the call returns. A missing file raises FileNotFoundError, storage that does not answer an
+    OSError. ``str()`` returns the location that :func:`open_files` opens.
     """
 
     @property
     def name(self) -> str:
-        """The folder's own name."""
+        """The folder's name."""
         ...
 
     @property
     def sight_seconds(self) -> float:
-        """How long a reader may go on with what it has read, because each look costs a request; 0 on a disk."""
+        """How long a reader may use what it has read, since each read costs a request; 0 on a disk."""
         ...
 
     @property
     def path(self) -> Path | None:
-        """Where the folder lies on this machine's disk, None in a bucket."""
+        """The folder's path on this machine's disk, None in a bucket."""
         ...
 
     def folder(self, name: str) -> "Files":
-        """Return the folder ``name`` in this one, whether it is there or not."""
+        """Return the subfolder ``name``, whether it exists or not."""
         ...
 
     def make(self) -> None:
-        """Make the folder, for its owner alone where there are owners; one that exists is left as it is."""
+        """Create the folder, on a disk for its owner only; leave an existing one as it is."""
         ...
 
     def check(self) -> None:
-        """Raise if two processes could overwrite each other's changes here; a bucket gets 5 requests."""
+        """Raise if two processes could overwrite each other's changes here; costs 5 requests in a bucket."""
         ...
 
     def exists(self) -> bool:
-        """Whether the folder is there; in a bucket it is once it has a file."""
+        """Whether the folder exists; in a bucket, whether it has a file."""
         ...
 
     def list(self) -> list[str]:
-        """Return the names of files, logs and folders in here, in order; none when the folder is not there."""
+        """Return the names of files, logs and subfolders in order; an empty list if there is no folder."""
         ...
 
     def versions(self) -> dict[str, FileVersion]:
-        """Return the version of each file right in here, by its name.
+        """Return the version of each file directly in the folder, by name.
 
-        None in a bucket may also mean that somebody emptied it. On a disk a folder that is not there is a
+        An empty answer of a bucket may also mean that somebody emptied it. On a disk a missing folder raises
         FileNotFoundError, unlike in :meth:`list`.
         """
         ...
 
     def read_version(self, name: str, version: FileVersion) -> bytes | None:
-        """Return what a file holds, None when it is of another version by now or gone."""
+        """Return the file's content, None if it is gone or has another version."""
         ...
 
     def changed_at(self, name: str) -> float | None:
-        """Return when folder ``name`` was last written to, in seconds since 1970, None when it is not there."""
+        """Return the time of the last write to folder ``name``, in seconds since 1970; None if missing."""
         ...
 
     def take_away(self, name: str, is_wanted: Callable[[], bool]) -> bool:
-        """Remove folder ``name`` and all that it holds, unless ``is_wanted`` says so at the last moment.
+        """Remove folder ``name`` and its content, unless ``is_wanted``, called last, returns True.
 
-        For others it goes in one step, and comes back whole when it is wanted. What was begun by :meth:`making`
-        and never ended goes in any case.
+        Other processes see it vanish in one step, and come back whole if it is wanted. Copies that :meth:`making`
+        began and never completed are removed in any case.
         """
         ...
 
     def sweep(self) -> None:
-        """Remove what is left of folders whose removal was cut short."""
+        """Remove the remains of folders whose removal was interrupted."""
         ...
 
     def read(self, name: str) -> bytes:
-        """Return what a file holds."""
+        """Return the file's content."""
         ...
 
     def write(self, name: str, content: bytes) -> None:
-        """Replace a file, or make it."""
+        """Create or replace a file."""
         ...
 
     def change(self, name: str, change: Change) -> bool:
-        """Replace a file by what ``change`` makes of it, with nobody else in between; False when it is left.
+        """Replace a file atomically by the result of ``change``; return False if ``change`` left it.
 
-        ``change`` may be called again when somebody else was quicker.
+        ``change`` is called again if another process wrote first.
         """
         ...
 
     def remove(self, name: str) -> None:
-        """Remove a file; one that is gone is no error."""
+        """Remove a file if it exists."""
         ...
 
     def making(self) -> AbstractContextManager["Files"]:
-        """Give a folder to fill that becomes this one when the block ends without an error.
+        """Yield a folder to fill, which becomes this one when the block ends without an error.
 
-        All of it appears at once, with :meth:`complete` as the last call of the block. When this folder has been
-        made by somebody else meanwhile, that is a FileExistsError.
+        All its files appear at once; :meth:`complete` must be the last call of the block. Raises FileExistsError
+        if another process has made this folder meanwhile.
         """
         ...
 
     def own_name(self, name: str) -> str:
-        """Return a name, made of ``name``, that nobody else who makes this folder gives a file of theirs."""
+        """Return a name, derived from ``name``, that no other writer of this folder uses."""
         ...
 
     def complete(self, name: str, content: bytes) -> None:
-        """Write the last file of a folder that is being made; by this file others know that it is whole."""
+        """Write the last file of an unfinished folder; its presence shows readers that the folder is complete."""
         ...
 
     def is_made(self, name: str) -> bool:
-        """Whether a folder that ends with the file ``name`` has appeared."""
+        """Whether the folder, whose last file is ``name``, is complete."""
         ...
 
     def writer(self, name: str) -> AbstractContextManager[Any]:
-        """Give what a large file is written to, piece by piece; after an error it does not appear."""
+        """Yield a sink for writing a large file in pieces; after an error the file does not appear."""
         ...
 
     def source(self, name: str) -> Any:
-        """Return what Arrow reads a large file from: a path, or what reads the ranges that it is asked for."""
+        """Return Arrow's input for a large file: a path, or an object that reads ranges."""
         ...
 
     def reader(self, name: str) -> IO[bytes]:
-        """Open a file to read ranges of it."""
+        """Open a file for reading ranges."""
         ...
 
     def append(self, name: str, lines: bytes) -> None:
-        """Add whole lines to a log, in one piece."""
+        """Append whole lines to a log in one write."""
         ...
 
     def read_log(self, name: str) -> bytes:
@@ -147,27 +147,27 @@ class Files(Protocol):
         ...
 
     def append_latest(self, name: str, line: bytes) -> None:
-        """Add a line to a log of which only the last one counts; earlier ones may go."""
+        """Append a line to a log of which only the last line counts; earlier lines may be dropped."""
         ...
 
     def read_latest(self, name: str) -> bytes:
-        """Return the end of such a log, the last whole line in it."""
+        """Return the end of such a log, which contains its last whole line."""
         ...
 
     def latest(self, prefix: str, wanted: Callable[[str], bool] = ...) -> Iterator[tuple[str, bytes]]:
-        """Yield name and end of each such log whose name begins with ``prefix`` and is ``wanted``."""
+        """Yield the name and the end of each such log whose name begins with ``prefix`` and is ``wanted``."""
         ...
 
 
 def open_files(place: "Files | Path | str") -> Files:
-    """Return the files of a folder: ``s3://`` or ``gs://bucket/prefix``, or a path on a disk that all share."""
+    """Return the files of a folder: ``s3://`` or ``gs://bucket/prefix``, or a path on a shared disk."""
     if isinstance(place, Path):
         return DiskFiles(place)
     if not isinstance(place, str):
         return place
     if not place.startswith(_BUCKETS):
         return DiskFiles(Path(place))
-    # The client is slow to load, and a disk needs none.
+    # The client is slow to import, and a disk does not need it.
     from connectors.object_store.files import open_bucket_files
 
     return open_bucket_files(place)
@@ -182,7 +182,7 @@ def read_json(files: Files, name: str) -> dict[str, Any]:
     """Return what :func:`write_json` wrote.
 
     Raises:
-        CheckpointCorruptError: it is not there or can't be read.
+        CheckpointCorruptError: the file is missing or can't be read.
     """
     found = find_json(files, name)
     if found is None:
@@ -192,12 +192,12 @@ def read_json(files: Files, name: str) -> dict[str, Any]:
 
 
 def find_json(files: Files, name: str) -> dict[str, Any] | None:
-    """Return what :func:`write_json` wrote, or None when nobody did.
+    """Return what :func:`write_json` wrote, or None if there is no file.
 
-    A new file may be empty after a power cut, its name being durable before its bytes: it counts as never written.
+    An empty file counts as never written: after a power cut a new file's name may be there without its bytes.
 
     Raises:
-        CheckpointCorruptError: it can't be read.
+        CheckpointCorruptError: the file can't be read.
     """
     try:
         content = files.read(name)
@@ -209,15 +209,15 @@ def find_json(files: Files, name: str) -> dict[str, Any] | None:
 
 
 def render_json(value: Mapping[str, Any]) -> bytes:
-    """Return ``value`` as files hold it."""
+    """Return ``value`` as the bytes of a file."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def parse_json(content: bytes, where: str) -> dict[str, Any]:
-    """Return the object that ``content``, read at ``where``, holds.
+    """Return the JSON object in ``content``, which was read at ``where``.
 
     Raises:
-        CheckpointCorruptError: it holds none.
+        CheckpointCorruptError: the content is no JSON object.
     """
     try:
         found = json.loads(content)

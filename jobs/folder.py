@@ -1,4 +1,4 @@
-"""A job's folder: what its driver, its tasks and the service tell each other, file by file."""
+"""A job's folder: the files by which its driver, its tasks and the service communicate."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ _FINDINGS: Final = "findings.json"
 
 
 class Order(StrEnum):
-    """What a job's attempt is to do: PAUSE keeps its driver alive and idle, STOP ends it."""
+    """The order to a job's attempt: PAUSE keeps its driver alive and idle, STOP ends it."""
 
     RUN = "run"
     PAUSE = "pause"
@@ -28,11 +28,11 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Which attempt of the job counts, what it is to do, and how fast.
+    """The attempt (``epoch``) that counts, its order and its speed.
 
-    ``rate_limit_messages_per_second`` holds over all tasks together, None is no limit. ``canary_messages`` says
-    after how many published messages of the job the attempt pauses by itself, None is never. Tasks look at it
-    before each request.
+    ``rate_limit_messages_per_second`` is the limit of all tasks together, None for no limit. The attempt pauses by
+    itself after ``canary_messages`` published messages of the job, None for never. Tasks read the control before
+    each request.
     """
 
     epoch: int
@@ -43,9 +43,9 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an attempt ended, in its driver's own words.
+    """The end of an attempt, as its driver reports it.
 
-    PAUSED is an attempt that was paused for long and let go of Spark: a resume takes a new attempt.
+    PAUSED means that the driver ended after a long pause to free Spark; a resume begins a new attempt.
     """
 
     epoch: int
@@ -55,7 +55,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class JobFolders:
-    """Where jobs of one kind have their folders; ``logs`` is for drivers that run here while folders do not."""
+    """The folders of one kind's jobs; ``logs`` is for local drivers whose folders are in a bucket."""
 
     files: Files
     logs: Path | None = None
@@ -66,15 +66,15 @@ class JobFolders:
         return place if isinstance(place, JobFolders) else cls(open_files(place))
 
     def of(self, job_id: str) -> "JobFolder":
-        """Return the folder of a job, whether it is there or not."""
+        """Return the folder of a job, whether it exists or not."""
         return JobFolder(self.files.folder(job_id), logs=self.logs)
 
     def remove(self, job_id: str, is_wanted: Callable[[], bool] = lambda: False) -> bool:
-        """Remove the folder of a job in one step for everybody else, unless ``is_wanted`` at the last moment."""
+        """Remove a job's folder, atomically for other processes, unless ``is_wanted`` returns True at last."""
         log = self.of(job_id).driver_log
         is_removed = self.files.take_away(job_id, is_wanted)
         if is_removed:
-            # Of a driver that ran on this machine while its folder lay in a bucket.
+            # The log of a driver that ran on this machine while its folder was in a bucket.
             log.unlink(missing_ok=True)
         return is_removed
 
@@ -82,12 +82,11 @@ class JobFolders:
 class JobFolder:
     """The files of one job: specification, control, findings, outcome and log.
 
-    A folder on storage that every task reaches, a disk or a bucket, is all that driver, tasks and service share,
-    so each goes on while the others are dead. Every file is replaced atomically: a reader sees the old or the
-    new one.
+    Driver, tasks and service share only this folder, on a disk or in a bucket that all of them reach, so each can
+    continue while the others are dead. Every file is replaced atomically: a reader sees the old or the new one.
 
-    ``driver_log`` is where a launcher on this machine writes, also when the folder itself is in a bucket: then it
-    is under ``logs``, and other machines don't see it.
+    A launcher on this machine writes to ``driver_log``. If the folder is in a bucket, the log is under ``logs`` on
+    this machine, and other machines don't see it.
     """
 
     def __init__(self, place: Files | Path | str, *, logs: Path | None = None) -> None:
@@ -104,22 +103,22 @@ class JobFolder:
 
     @property
     def location(self) -> str:
-        """What another process opens it by."""
+        """The location by which another process opens the folder."""
         return str(self.files)
 
     @property
     def path(self) -> Path | None:
-        """Where it lies on this machine's disk, None in a bucket."""
+        """The folder's path on this machine's disk, None in a bucket."""
         return self.files.path
 
     @property
     def sight_seconds(self) -> float:
-        """How long tasks and drivers may go on with the order that they have read; 0 on a disk."""
+        """How long tasks and drivers may act on the control that they have read; 0 on a disk."""
         return self.files.sight_seconds
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Give a place on this machine's disk for what only this process reads, such as a query's spill."""
+        """Yield a path on this machine's disk for private files of this process, such as a query's spill."""
         if self.path is not None:
             yield self.path / "spill"
             return
@@ -127,20 +126,20 @@ class JobFolder:
             yield Path(folder) / "spill"
 
     def exists(self) -> bool:
-        """Whether it is there; those of jobs that ended long ago are removed."""
+        """Whether the folder exists; it is removed long after the job's end."""
         return self.files.exists()
 
     def write_specification(self, specification: Mapping[str, Any]) -> None:
-        """Make the folder and keep what the driver needs to know; readable by its owner only."""
+        """Create the folder, readable by its owner only, and write the driver's input."""
         self.files.make()
         write_json(self.files, _SPECIFICATION, specification)
 
     def read_specification(self) -> dict[str, Any]:
-        """Return what ``write_specification`` kept.
+        """Return what ``write_specification`` wrote.
 
         Raises:
-            SelectionGoneError: the whole folder was removed, as those of jobs that ended long ago are.
-            CheckpointCorruptError: it is not there or can't be read.
+            SelectionGoneError: the whole folder was removed, as happens long after a job's end.
+            CheckpointCorruptError: the file is missing or can't be read.
         """
         if not self.exists():
             raise SelectionGoneError(
@@ -150,18 +149,18 @@ class JobFolder:
         return read_json(self.files, _SPECIFICATION)
 
     def write_control(self, control: Control) -> bool:
-        """Tell every task of this job, wherever it runs, which attempt counts and what to do.
+        """Write the control that every task of this job reads: the attempt that counts, and its order.
 
-        Tasks look before each request that they send, in a bucket once in ``sight_seconds``: what a fenced task
-        still has under way is all that goes out after that. An order to RUN takes back the attempt's own pause
-        (``read_pause``), so a resume writes it before it says anywhere else that the job runs.
+        Tasks read it before each request, from a bucket once in ``sight_seconds``. After that a fenced task sends
+        nothing but the requests that it has under way. An order to RUN removes the attempt's own pause
+        (``read_pause``), so a resume must write it before it sets the job to RUNNING anywhere else.
 
-        A control of a later attempt stays, and False is returned: a service that was stopped and wakes up late
-        can't take the job back from the one that took over.
+        If the control is of a later attempt, it stays and the call returns False: a service that was suspended and
+        wakes up late can't take the job back from the service that took over.
         """
 
         def overwrite(found: bytes | None) -> bytes | None:
-            # One that can't be read says nothing; a power cut may leave an empty file.
+            # A power cut may leave an empty file; an unreadable control is replaced.
             with suppress(CheckpointCorruptError):
                 if found is not None and int(parse_json(found, _CONTROL)["epoch"]) > control.epoch:
                     return None
@@ -175,7 +174,7 @@ class JobFolder:
         """Return the latest control.
 
         Raises:
-            CheckpointCorruptError: there is none; a task that can't see it must not publish.
+            CheckpointCorruptError: it is missing or unreadable; a task that can't read it must not publish.
         """
         found = read_json(self.files, _CONTROL)
         return Control(
@@ -186,7 +185,7 @@ class JobFolder:
         )
 
     def see_control(self) -> Control:
-        """Return the control as it was ``sight_seconds`` ago at most, for those that look again and again.
+        """Return the control, at most ``sight_seconds`` old, for callers that poll.
 
         Raises:
             CheckpointCorruptError: as ``read_control``.
@@ -199,40 +198,40 @@ class JobFolder:
         return self._seen
 
     def may_go_on(self, epoch: int) -> bool:
-        """Whether attempt ``epoch`` is the one that counts and is not told to stop; a paused one lives on."""
+        """Whether attempt ``epoch`` counts and has no order to STOP; a paused attempt may go on."""
         control = self.see_control()
         return control.epoch == epoch and control.order is not Order.STOP
 
     def may_publish(self, epoch: int) -> bool:
-        """Whether attempt ``epoch`` is the one that counts and is to run, now."""
+        """Whether attempt ``epoch`` counts and has the order to RUN."""
         control = self.see_control()
         return control.epoch == epoch and control.order is Order.RUN
 
     def write_pause(self, epoch: int, why: str) -> None:
-        """Note that attempt ``epoch`` publishes nothing until it is told to RUN, by its driver's own decision."""
+        """Note that the driver of attempt ``epoch`` paused it by itself, until an order to RUN."""
         write_json(self.files, _pause(epoch), {"epoch": epoch, "why": why})
 
     def read_pause(self, epoch: int) -> str | None:
-        """Return why attempt ``epoch`` paused by itself, or None; a RUN that was written later takes it back."""
+        """Return why attempt ``epoch`` paused by itself, or None; a later order to RUN removes the pause."""
         found = find_json(self.files, _pause(epoch))
         return None if found is None else str(found["why"])
 
     def write_fault(self, epoch: int, code: str, message: str) -> None:
-        """Note, as a task of attempt ``epoch``, why the attempt can't succeed; its driver ends it."""
+        """Note as a task why attempt ``epoch`` can't succeed; its driver then ends it."""
         write_json(self.files, f"fault-{epoch}.json", {"code": code, "message": message})
 
     def read_fault(self, epoch: int) -> dict[str, Any] | None:
-        """Return the code and the message of what a task of attempt ``epoch`` found, or None."""
+        """Return the code and the message of a task's fault in attempt ``epoch``, or None."""
         return find_json(self.files, f"fault-{epoch}.json")
 
     def beat(self, epoch: int) -> None:
-        """Show that the driver of attempt ``epoch`` lives, for a service on another machine that can't see it."""
+        """Write the heartbeat of attempt ``epoch``'s driver, for services on other machines."""
         self.files.write(f"heartbeat-{epoch}", str(time.time_ns()).encode())
 
     def read_heartbeat(self, epoch: int) -> str | None:
-        """Return what changes for as long as the driver of attempt ``epoch`` lives, None when it never said so.
+        """Return the latest heartbeat of attempt ``epoch``'s driver, None if there is none.
 
-        It is no time to compare with one's own: machines' clocks differ.
+        It changes while the driver lives. Don't compare it with the local time: machines' clocks differ.
         """
         try:
             return self.files.read(f"heartbeat-{epoch}").decode()
@@ -240,26 +239,26 @@ class JobFolder:
             return None
 
     def write_findings(self, findings: Mapping[str, Any]) -> None:
-        """Keep what the job has found out so far, in the words of its kind; replaces what was kept before."""
+        """Write the job's findings so far, whose shape is its kind's; replaces earlier findings."""
         write_json(self.files, _FINDINGS, findings)
 
     def read_findings(self) -> dict[str, Any]:
-        """Return what ``write_findings`` kept last, of any attempt; empty when nothing was."""
+        """Return the last findings of any attempt, empty if there are none."""
         return find_json(self.files, _FINDINGS) or {}
 
     def write_outcome(self, outcome: Outcome) -> None:
-        """Keep how the attempt ended, for a service that may be down at the moment."""
+        """Write the attempt's outcome to a file, since the service may be down."""
         write_json(self.files, f"outcome-{outcome.epoch}.json", asdict(outcome))
 
     def read_outcome(self, epoch: int) -> Outcome | None:
-        """Return how attempt ``epoch`` ended, or None while its driver has said nothing."""
+        """Return the outcome of attempt ``epoch``, or None while its driver has written none."""
         found = find_json(self.files, f"outcome-{epoch}.json")
         if found is None:
             return None
         return Outcome(int(found["epoch"]), JobState(found["state"]), found["error"])
 
     def has_log(self) -> bool:
-        """Whether the driver has written something to its log."""
+        """Whether the driver's log has any content."""
         return self.driver_log.exists() and self.driver_log.stat().st_size > 0
 
 

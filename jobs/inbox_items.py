@@ -1,4 +1,4 @@
-"""What waits for a person: it goes on, or is mended, only when somebody does something."""
+"""Inbox items: what continues, or is repaired, only when a person acts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from model.job import JobState
 from model.stream_record import StreamState
 from model.stream_update import UpdateState
 
-# A failure that nobody has retried for so long is history.
+# A failure leaves the inbox after this many days without a retry.
 FAILURE_DAYS: Final = 7
 _MOST: Final = 1000
 
@@ -21,10 +21,10 @@ InboxKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class InboxItem:
-    """One thing that waits: ``kind`` says for what, ``resource`` whether it is a job, a stream or another thing.
+    """One item that waits: ``kind`` is the reason, ``resource`` the type (a job, a stream or another).
 
-    ``since`` is when it began to wait, None where nobody knows; ``state`` is None of a topic, which has none.
-    ``code`` is that of a job's failure.
+    ``since`` is when it began to wait, None if unknown. ``state`` is None for a topic, which has no state.
+    ``code`` is the error code of a failed job.
     """
 
     kind: InboxKind
@@ -51,7 +51,7 @@ def _failure_item(job: Job) -> InboxItem:
 
 
 def list_failures(ended: Sequence[Job], makes_up_for: Callable[[Job, Job], bool]) -> list[InboxItem]:
-    """Return the items of the jobs that failed, but for those that a later one which succeeded makes up for."""
+    """Return an item for each failed job, except those that a later succeeded job makes up for."""
     done = [job for job in ended if job.state is JobState.SUCCEEDED]
     return [
         _failure_item(job)
@@ -62,5 +62,5 @@ def list_failures(ended: Sequence[Job], makes_up_for: Callable[[Job, Job], bool]
 
 
 def error_message(job: Job) -> str:
-    """Return why a job failed, as its error says it."""
+    """Return the message of a failed job's error."""
     return "It failed." if job.error is None else str(job.error)

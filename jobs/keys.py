@@ -1,4 +1,4 @@
-"""API keys: made, shown once, kept as digests, and recognised in constant time."""
+"""API keys: created, shown once, stored as digests, compared in constant time."""
 
 import base64
 import hashlib
@@ -21,15 +21,15 @@ _SECRET_BYTES: Final = 32
 _TOKEN: Final = re.compile(r"rf_(?P<prefix>[a-z2-7]{10})_[a-z2-7]{52}")
 _NAME: Final = re.compile(r"[\w@.\-][\w@.\- ]{0,99}")
 _TOUCH_EVERY: Final = timedelta(minutes=1)
-# What a token is compared with when no key has its prefix: as much work, and never equal.
+# Compared with a token whose prefix is unknown: takes the same time, and is never equal.
 _NOBODYS_DIGEST: Final = "-" * 64
 
 
 class Keyring:
     """The keys of one deployment.
 
-    A token is ``rf_<prefix>_<secret>``. The secret has 256 random bits, so one SHA-256 of the token is all that
-    need be kept: there is nothing to guess that a slow digest would protect.
+    A token is ``rf_<prefix>_<secret>``. Only the token's SHA-256 is stored. The secret has 256 random bits and
+    can't be guessed, so a slow digest would add nothing.
     """
 
     def __init__(self, store: JobStore) -> None:
@@ -44,10 +44,10 @@ class Keyring:
         expires_at: datetime | None = None,
         actor: str | None = None,
     ) -> tuple[ApiKey, str]:
-        """Make a key and return it with its token, which nobody can show again; its history names ``actor``.
+        """Create a key and return it with its token, which can't be shown again; its history names ``actor``.
 
         Raises:
-            RequestInvalidError: the name, a scope, a topic or the expiry is wrong; every fault is in the details.
+            RequestInvalidError: the name, a scope, a topic or the expiry is invalid; the details list every fault.
         """
         now = datetime.now(UTC)
         check_key(name, scopes, topics, expires_at, now)
@@ -67,15 +67,15 @@ class Keyring:
         return key, token
 
     def list_keys(self) -> list[ApiKey]:
-        """Return every key that was ever made, also those that ended."""
+        """Return every key, also revoked and expired ones."""
         return self._store.list_keys()
 
     def is_empty(self) -> bool:
-        """Whether no key was ever made; a deployment whose keys have all ended is not open again."""
+        """Whether no key was ever created; ended keys count, so their end does not open the deployment again."""
         return not self._store.list_keys()
 
     def revoke(self, key_id: str, *, actor: str | None = None) -> ApiKey:
-        """End a key, named by its id, its prefix or its name, from now on; ending it twice is ending it once.
+        """Revoke a key, named by its id, prefix or name; revoking it again changes nothing.
 
         The key's history names ``actor``.
 
@@ -100,7 +100,7 @@ class Keyring:
         return next(after for after in self._store.list_keys() if after.id == key.id)
 
     def authenticate(self, token: str) -> Principal:
-        """Return whose key this is; ``name`` is ``key:`` and the key's name.
+        """Return the principal of a token; its ``name`` is ``key:`` and the key's name.
 
         Raises:
             UnauthenticatedError: as :meth:`find`.
@@ -108,12 +108,12 @@ class Keyring:
         return self.find(token)[1]
 
     def find(self, token: str) -> tuple[ApiKey, Principal]:
-        """Return the key of a token, and whose it is.
+        """Return the key of a token, and its principal.
 
-        Takes the same comparison whether or not the prefix is known.
+        The digests are compared whether or not the prefix is known.
 
         Raises:
-            UnauthenticatedError: it is no key that counts; ``why`` in the details says why, for the log alone.
+            UnauthenticatedError: no valid key has this token; ``why`` in the details is for the log only.
         """
         match = _TOKEN.fullmatch(token)
         key = None if match is None else self._store.find_key(match["prefix"])
@@ -127,10 +127,10 @@ class Keyring:
         return key, self.use(key)
 
     def use(self, key: ApiKey) -> Principal:
-        """Return whose key this is, and note that it was used; once a minute is enough for that.
+        """Return the key's principal, and note the use at most once a minute.
 
         Raises:
-            UnauthenticatedError: it was revoked or has expired.
+            UnauthenticatedError: the key was revoked or has expired.
         """
         now, shown = datetime.now(UTC), KEY_MARK + key.prefix
         if (end := key.find_end(now)) is not None:
@@ -141,18 +141,18 @@ class Keyring:
 
 
 def is_same_digest(left: str, right: str) -> bool:
-    """Compare in a time that says nothing about where the two differ."""
+    """Compare in constant time."""
     return hmac.compare_digest(left.encode(), right.encode())
 
 
 def token_digest(token: str) -> str:
-    """Return what the store keeps of a token of 256 random bits, and looks it up by."""
-    # A header may hold what is no UTF-8; such a token is wrong, and its digest only has to exist.
+    """Return the digest by which the store keeps and finds a token of 256 random bits."""
+    # A header may not be UTF-8. Such a token is wrong, but must not raise here.
     return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
 
 
 def _random_text(size: int) -> str:
-    """Return ``size`` random bytes as lower-case base32, which survives every shell and double click."""
+    """Return ``size`` random bytes as lower-case base32, which needs no quoting in a shell."""
     return base64.b32encode(secrets.token_bytes(size)).decode().rstrip("=").lower()
 
 
@@ -163,7 +163,7 @@ def check_key(
     expires_at: datetime | None,
     now: datetime,
 ) -> None:
-    """Raise what :meth:`Keyring.create` would raise."""
+    """Raise the RequestInvalidError of :meth:`Keyring.create`."""
     faults = []
     if not _NAME.fullmatch(name):
         said = "A key's name must have 1 to 100 characters: letters, digits, spaces and . _ - @"
@@ -177,7 +177,7 @@ def check_key(
             faults.append(fault_at("/scopes", "scope_unknown", said))
     for topic in topics or ():
         try:
-            # Any beginning of an id may stand before the star.
+            # Any prefix of an id may stand before the star.
             parse_resource_id(topic[:-1].ljust(3, "x") if topic.endswith("*") else topic)
         except InvalidNameError as exc:
             faults.append(fault_at("/topics", "topic_invalid", exc.message))

@@ -1,4 +1,4 @@
-"""Starts a job's driver: one contract; on a warm Spark Connect server, or by spark-submit."""
+"""Starts a job's driver: one protocol, for a warm Spark Connect server or spark-submit."""
 
 import importlib.util
 import os
@@ -17,9 +17,9 @@ from model.process import Driver, Process, signal_name
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What is to be started: a module that takes one JSON argument, and the file its output goes to.
+    """A driver to start: a module that takes one JSON argument, and the file for its output.
 
-    ``name`` is the job's and ``attempt`` its number: launched again, an attempt may be the one that runs.
+    ``name`` is the job's id and ``attempt`` its number. Launching an attempt again may return the running driver.
     """
 
     name: str
@@ -30,44 +30,44 @@ class Launch:
 
 
 class Launcher(Protocol):
-    """Starts drivers that outlive the process that started them, and tells whether they live.
+    """Starts drivers that outlive the process that started them, and checks whether they live.
 
-    Any launcher may be asked about any driver: a service may start again with another one.
+    A launcher must accept drivers of other launchers: a service may restart with another one.
     """
 
     def prepare(self) -> None:
-        """Get ready, so that a launch is quick; may take a minute, and may be called again and again.
+        """Prepare for quick launches; may take a minute, and may be called repeatedly.
 
         Raises:
-            LaunchError: it will not be.
+            LaunchError: launches are not possible.
         """
         ...
 
     def launch(self, launch: Launch) -> Driver:
-        """Start a driver and return; prepares first when that has not been done.
+        """Start a driver and return; calls ``prepare`` first if needed.
 
         Raises:
-            LaunchError: it could not be started.
+            LaunchError: the driver could not be started.
         """
         ...
 
     def close(self) -> None:
-        """Let go of what ``prepare`` got ready; drivers that still run may fail."""
+        """Release what ``prepare`` started; running drivers may fail."""
         ...
 
     def exit_reason(self, driver: Driver) -> str | None:
-        """Return None while the driver lives, else what is known of its end, as a sentence."""
+        """Return None while the driver lives, else a sentence about its end."""
         ...
 
     def kill(self, driver: Driver) -> None:
-        """End the driver and its children now; one that is gone already is no error."""
+        """Kill the driver and its children; ignore one that has ended."""
         ...
 
 
 class _Processes:
-    """Drivers as local processes; remembers those it started, to say how they ended.
+    """Drivers as local processes; remembers those it started, to report their exit codes.
 
-    Each leads a process group of its own: a Ctrl-C for the service is none for the driver.
+    Each driver leads its own process group, so a Ctrl-C for the service does not reach it.
     """
 
     def __init__(self) -> None:
@@ -90,11 +90,11 @@ class _Processes:
         except OSError as exc:
             raise LaunchError(f"{command[0]} could not be started: {exc}") from exc
         self._started[process.pid] = process
-        # It may have ended by now, also well: this process may have stood still. How it ended is looked at later.
+        # The driver may have ended already, since this process may have been suspended; exit_reason shows that.
         return Process.of_child(process.pid)
 
     def exit_reason(self, driver: Driver) -> str | None:
-        """Return None while the driver lives, else what is known of its end."""
+        """Return None while the driver lives, else a sentence about its end."""
         if not isinstance(driver, Process):
             return f"The driver ({driver}) runs in another launcher: REFEED_LAUNCHER was changed after its start."
         if driver.is_alive:
@@ -108,7 +108,7 @@ class _Processes:
         return f"The driver (process {driver.pid}) ended with code {code}."
 
     def kill(self, driver: Driver) -> None:
-        """End the driver and its children, such as a JVM and its workers."""
+        """Kill the driver and its children, such as a JVM and its workers."""
         if not isinstance(driver, Process):
             return
         driver.signal_group(signal.SIGKILL)
@@ -118,22 +118,22 @@ class _Processes:
 
 
 class ConnectService(Protocol):
-    """A Spark Connect server that can be asked for; what :class:`connectors.spark.connect.ConnectServer` does."""
+    """A Spark Connect server on demand; :class:`connectors.spark.connect.ConnectServer` implements it."""
 
     def start(self) -> str:
-        """Return its address ("sc://host:port"), started when it does not run."""
+        """Start the server unless it runs, and return its address ("sc://host:port")."""
         ...
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the server."""
         ...
 
 
 class ConnectLauncher(_Processes):
-    """Starts the driver as a plain Python process on a Spark Connect server that is warm already.
+    """Starts the driver as a plain Python process on a warm Spark Connect server.
 
-    Seconds to the first task: 1.2 to 2, against 5 to 15 of spark-submit. Its tasks on the server outlive a driver
-    that is killed, and stop by their own look at the job's control.
+    The first task begins after 1.2 to 2 seconds, with spark-submit after 5 to 15. Tasks on the server outlive a
+    killed driver, and stop when they read the job's control.
     """
 
     def __init__(self, server: ConnectService, environment: Mapping[str, str]) -> None:
@@ -142,7 +142,7 @@ class ConnectLauncher(_Processes):
         self._environment = environment
 
     def prepare(self) -> None:
-        """Start the server, or find that it runs."""
+        """Start the server unless it runs."""
         self._server.start()
 
     def close(self) -> None:
@@ -159,7 +159,7 @@ class ConnectLauncher(_Processes):
 class SparkSubmitLauncher(_Processes):
     """Starts the driver with spark-submit on any master, in client mode.
 
-    On a cluster every node needs Refeed's wheel installed, and the home on storage that all of them share.
+    On a cluster every node needs Refeed's wheel, and the home must be on shared storage.
     """
 
     def __init__(
@@ -178,10 +178,10 @@ class SparkSubmitLauncher(_Processes):
         self._environment = environment
 
     def prepare(self) -> None:
-        """Do nothing: every launch brings its own JVM."""
+        """Do nothing: every launch starts its own JVM."""
 
     def close(self) -> None:
-        """Do nothing: every launch takes its own JVM along."""
+        """Do nothing: every driver ends its own JVM."""
 
     def launch(self, launch: Launch) -> Process:
         """Start a driver and return at once."""

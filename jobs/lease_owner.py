@@ -1,4 +1,4 @@
-"""Who holds a lease: a replica of the service, by machine and process."""
+"""The owner of a lease: a replica of the service, by machine and process."""
 
 import os
 import secrets
@@ -11,7 +11,7 @@ from model.process import Process
 
 @dataclass(frozen=True, slots=True)
 class LeaseOwner:
-    """One supervisor of one process; two in the same process are two owners."""
+    """One supervisor in one process; two supervisors of a process are two owners."""
 
     host: str
     process: Process
@@ -26,7 +26,7 @@ class LeaseOwner:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the owner that ``str`` gave, or None when it is none."""
+        """Return the owner that ``str`` rendered, or None if ``text`` is no owner."""
         parts = text.split("|")
         if len(parts) != 5 or not (parts[1].isdecimal() and parts[2].isdecimal()):  # noqa: PLR2004 - what str joins
             return None
@@ -35,7 +35,7 @@ class LeaseOwner:
 
     @property
     def is_dead(self) -> bool:
-        """Whether its process was one of this machine and is gone; of one elsewhere nobody here can say."""
+        """Whether its process was on this machine and is gone; False for a process elsewhere."""
         return self.process.is_here and not self.process.is_alive
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Lists of jobs: what is asked for, its order (AIP-132), and one page of it."""
+"""Lists of jobs: the request, its order (AIP-132) and one page."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +14,7 @@ DEFAULT_PAGE_SIZE: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """Which jobs somebody wants to see; without an order the newest come first."""
+    """A request for one page of jobs; the default order is newest first."""
 
     page_size: int = DEFAULT_PAGE_SIZE
     page_token: str | None = None
@@ -26,7 +26,7 @@ def read_page(store: JobStore, request: ListRequest) -> tuple[list[Job], str | N
     """Return a page of jobs, and the token of the next one.
 
     Raises:
-        RequestInvalidError: the order or the token is wrong, or the token is of another list.
+        RequestInvalidError: the order or the token is invalid, or the token belongs to another list.
     """
     where, order = request.where, parse_order(request.order_by)
     size = max(1, min(request.page_size, MAX_PAGE_SIZE))
@@ -37,10 +37,10 @@ def read_page(store: JobStore, request: ListRequest) -> tuple[list[Job], str | N
 
 
 def parse_order(text: str) -> tuple[SortOrder, ...]:
-    """Return an order such as ``topic, created_at desc``, complete with the id, which decides between equals.
+    """Parse an order such as ``topic, created_at desc``, and append the id as tie-breaker.
 
     Raises:
-        RequestInvalidError: it is none; ``details["errors"]`` says where.
+        RequestInvalidError: the text is no order; ``details["errors"]`` has the column.
 
     Example:
         >>> [(part.field, part.descending) for part in parse_order("topic")]

@@ -1,4 +1,4 @@
-"""A driver's log as people read it: its end, and what is written from then on."""
+"""A driver's log as people read it: its last lines, then the new ones."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from model.process import DataprocBatch
 
 DEFAULT_TAIL_LINES: Final = 1000
 MAX_TAIL_LINES: Final = 100_000
-# Of a log with lines of any length no more is read.
+# Lines may have any length, so the bytes are limited too.
 MAX_TAIL_BYTES: Final = 10_000_000
 _PIECE_BYTES: Final = 65_536
 _LINE: Final = re.compile(rb"[^\n]*\n|[^\n]+")
@@ -18,7 +18,7 @@ _LINE: Final = re.compile(rb"[^\n]*\n|[^\n]+")
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """Bytes of a driver's log, where the next ones begin, and whether none will come any more."""
+    """Bytes of a driver's log; the next ones begin at ``end``, unless it ``is_last``."""
 
     content: bytes
     end: int
@@ -28,7 +28,7 @@ class LogPiece:
 def read_log_end(job: Job, log: Path, *, tail_lines: int) -> LogPiece:
     """Return the last lines of the log of ``job``'s driver; empty while there is none.
 
-    A batch keeps its log at Google: then it is one line that says where.
+    The log of a Dataproc batch is at Google: then the content is one line with its URL.
     """
     if not log.exists():
         content = _where_it_is(job)
@@ -38,26 +38,26 @@ def read_log_end(job: Job, log: Path, *, tail_lines: int) -> LogPiece:
 
 
 def read_tail(log: Path, tail_lines: int) -> tuple[bytes, int]:
-    """Return the last lines of a log, of 10 MB at most, and the bytes of all of it."""
+    """Return the last lines of a log, at most 10 MB, and the log's size in bytes."""
     with log.open("rb") as file:
         size = start = file.seek(0, 2)
         content, step = b"", _PIECE_BYTES
-        # One line break more: what is before it may be a part of a line.
+        # One line break more than lines: the text before the first one may be a part of a line.
         while start > 0 and content.count(b"\n") <= tail_lines and len(content) < MAX_TAIL_BYTES:
             file.seek(max(0, start - step))
             content = file.read(start - file.tell()) + content
             start, step = max(0, start - step), 2 * step
     if start > 0:
         content = content.partition(b"\n")[2]
-    # Progress bars have carriage returns within a line.
+    # Split at line feeds only: progress bars have carriage returns within a line.
     lines = _LINE.findall(content)
     return b"".join(lines[-tail_lines:] if tail_lines else ()), size
 
 
 def read_log_from(job: Job, log: Path, offset: int) -> LogPiece:
-    """Return what the log has from byte ``offset`` on, 64 KiB at most; for callers that follow it.
+    """Return the log from byte ``offset`` on, at most 64 KiB; for callers that follow it.
 
-    ``job`` has to be read before this: what is written before a job ends is in the file by then.
+    Read ``job`` before this call: a log is complete once the store shows the job's end.
     """
     content = _where_it_is(job)[offset:]
     if log.exists():

@@ -1,4 +1,4 @@
-"""A thread that does one thing again and again: looks at jobs, schedules, rollouts or uploads."""
+"""A thread that repeats one task: it looks at jobs, schedules, rollouts or uploads."""
 
 import threading
 import time
@@ -10,15 +10,15 @@ import structlog
 from model.errors import RefeedError
 from model.failure import fixed_sentence
 
-# A turn that takes this long is reported as hanging; the slowest, a listing of a large bucket, takes a minute.
+# A turn that takes longer is reported as hanging; the slowest one, listing a large bucket, takes a minute.
 _HANG_SECONDS: Final = 300.0
 _LOG: Final = structlog.get_logger()
 
 
 class BackgroundLoop:
-    """Calls ``turn`` at once and then every ``every_seconds``, or when woken, from its own thread.
+    """Calls ``turn`` at once, then every ``every_seconds`` or when woken, in its own thread.
 
-    An error of a turn is logged when it begins and when it is over, and the next turn is taken all the same.
+    Errors don't end the loop. A failure is logged when it begins and when it is over.
     """
 
     def __init__(
@@ -40,23 +40,23 @@ class BackgroundLoop:
 
     @property
     def is_alive(self) -> bool:
-        """Whether turns are taken."""
+        """Whether the thread runs."""
         return self._thread.is_alive()
 
     @property
     def problem(self) -> str | None:
-        """Why the last turn failed, or that it hangs; None while all is well. It never quotes a message."""
+        """Why the last turn failed, or that it hangs; None without a problem. It never quotes a message."""
         begun_at = self._begun_at
         if begun_at is not None and (seconds := time.monotonic() - begun_at) > _HANG_SECONDS:
             return f"The task's last run has not ended after {seconds:.0f} s."
         return None if self._failure is None else self._failure[1]
 
     def start(self) -> None:
-        """Take turns in the background until :meth:`stop`."""
+        """Run in the background until :meth:`stop`."""
         self._thread.start()
 
     def stop(self, timeout_seconds: float | None = None) -> None:
-        """Take no more turns, and wait for the one under way, ``timeout_seconds`` at most."""
+        """Stop, and wait at most ``timeout_seconds`` for the turn under way."""
         self._is_stopping = True
         self._woken.set()
         if self._thread.is_alive():
@@ -73,7 +73,7 @@ class BackgroundLoop:
     def _run(self) -> None:
         while True:
             self._woken.clear()
-            # After the clearing: a stop before it has set this, and one after it ends the wait below.
+            # Checked after the clear: an earlier stop is seen here, and a later one ends the wait below.
             if self._is_stopping:
                 return
             self._take_turn()
@@ -98,6 +98,6 @@ class BackgroundLoop:
             self._begun_at = None
 
     def _note(self, error: Exception, problem: str) -> bool:
-        """Keep the failure, and return whether it is a new one."""
+        """Keep the failure, and return whether it differs from the last one."""
         before, self._failure = self._failure, (type(error), problem)
         return before != self._failure

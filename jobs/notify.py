@@ -1,4 +1,4 @@
-"""Sends each job's end, and each wait for a person, to a URL, signed, until it is heard: Standard Webhooks."""
+"""Sends signed webhooks (Standard Webhooks) of jobs' ends and of waits for a person, with retries."""
 
 import base64
 import hashlib
@@ -18,7 +18,7 @@ from model.moment import render_moment
 
 _LOG: Final = structlog.get_logger()
 _LOOK_SECONDS: Final = 2.0
-# One call each, so that all that were taken are tried before the store gives them to another replica.
+# Each takes one call, so a batch is done before the store gives its jobs to another replica.
 _BATCH: Final = 4
 _HOLD_SECONDS: Final = 120.0
 _CALL_SECONDS: Final = 10.0
@@ -28,10 +28,10 @@ _MARK: Final = "whsec_"
 class Notifier:
     """POSTs the news of every job of ``kind`` to ``url``; :meth:`stop` ends it.
 
-    News are an end, and a wait for a person. Each is told at least once, in no promised order: what was not heard
-    with 2xx is told again, by any replica, for as long as the store keeps it due. What happened
-    before the first :meth:`start` with ``url`` is not told. Redirects are not followed, and of an answer only the
-    status is read. ``secret`` is ``whsec_`` and base64.
+    News are a job's end, and its wait for a person. Each is delivered at least once, in no particular order: after
+    an answer other than 2xx any replica sends it again, for as long as the store lists it as due. News from before
+    the first :meth:`start` with ``url`` are not sent. Redirects are not followed, and only the status of an answer
+    is read. ``secret`` is ``whsec_`` and base64.
     """
 
     def __init__(self, store: JobStore, kind: JobKind, url: str, secret: str) -> None:
@@ -44,16 +44,16 @@ class Notifier:
         self.loop = BackgroundLoop(f"{kind.name}-webhooks", self._tell_all, every_seconds=_LOOK_SECONDS)
 
     def start(self) -> None:
-        """Begin to tell, also what an earlier service with the same URL left.
+        """Begin to send, also news that an earlier service with the same URL left.
 
         Raises:
-            StoreUnavailableError: nobody knows since when this URL is told.
+            StoreUnavailableError: the store does not return since when this URL gets news.
         """
         self._since = self._store.open_webhook(hashlib.sha256(self._url.encode()).hexdigest())
         self.loop.start()
 
     def stop(self) -> None:
-        """Stop within one call's time; what was not told is told by the next service."""
+        """Stop within the time of one call; the next service sends the rest."""
         self.loop.stop(_CALL_SECONDS)
         self._client.close()
 
@@ -71,7 +71,7 @@ class Notifier:
                 _LOG.warning("webhook not sent", job_id=job.id, state=job.state.value, problem=error)
 
     def _tell(self, job: Job) -> str | None:
-        """Send one call; return None when it was heard, else what was wrong."""
+        """Send one webhook; return None after a 2xx answer, else the problem."""
         body = json.dumps(describe_news(job, self._kind)).encode()
         headers = sign(self._secret, message_id=_message_id(job), at=datetime.now(UTC), body=body)
         headers["Content-Type"] = "application/json"
@@ -84,7 +84,7 @@ class Notifier:
 
 
 def describe_news(job: Job, kind: JobKind) -> dict[str, Any]:
-    """Return what is told of a job's end or wait: no query, no parameters, and nothing of any message."""
+    """Return the body of a webhook: no query, no parameters, and nothing of any message."""
     happened = job.state.value.lower() if job.state.is_final else "waiting"
     return {
         "type": f"{job.kind}.{happened}",
@@ -98,7 +98,7 @@ def describe_news(job: Job, kind: JobKind) -> dict[str, Any]:
             "started_at": render_moment(job.started_at),
             "finished_at": render_moment(job.finished_at),
             **kind.describe(job),
-            # Its fixed sentence: a webhook leaves the house, so it never quotes a message.
+            # The code's fixed sentence: a webhook goes to another system, so it must not quote a message.
             "error": job.error and {"code": job.error.code, "message": fixed_sentence(job.error.code)},
         },
     }
@@ -124,6 +124,6 @@ def sign(secret: str, *, message_id: str, at: datetime, body: bytes) -> dict[str
 
 
 def _message_id(job: Job) -> str:
-    """Return the id of one piece of news: the same however often it is told, another one after a retry."""
+    """Return the webhook's id: the same for each delivery of the news, another one after a retry of the job."""
     happened_at = job.news_at or job.created_at
     return f"{job.id}.{int(happened_at.timestamp() * 1000)}"

@@ -1,4 +1,4 @@
-"""Tokens of next pages (AIP-158): where a page ended, and of which list it was one."""
+"""Page tokens (AIP-158): where a page ended, and to which list it belongs."""
 
 import base64
 import hashlib
@@ -17,15 +17,15 @@ _Content = TypeVar("_Content")
 
 
 def render_page_token(where: JobFilter, order: Sequence[SortOrder], last: Sequence[Any]) -> str:
-    """Return the token of the page after the one whose last job has the values ``last`` in the list's order."""
+    """Return the token of the next page; ``last`` has the last job's values of the order's fields."""
     return _render(json.dumps([_digest(where, order), list(last)], separators=(",", ":"), default=_plain))
 
 
 def parse_page_token(token: str, where: JobFilter, order: Sequence[SortOrder]) -> tuple[Any, ...]:
-    """Return the values that :func:`render_page_token` was given for a page of the same list.
+    """Return the values that :func:`render_page_token` got for a page of the same list.
 
     Raises:
-        RequestInvalidError: the token is not one that a page gave, or was given for another filter or order.
+        RequestInvalidError: no page gave the token, or it belongs to another filter or order.
     """
 
     def read(content: str) -> tuple[bool, tuple[Any, ...]]:
@@ -40,12 +40,12 @@ def parse_page_token(token: str, where: JobFilter, order: Sequence[SortOrder]) -
 
 
 def render_event_token(at: datetime, number: int) -> str:
-    """Return the token of the page after the one that ended with the line of this time and number."""
+    """Return the token of the next page after an event's time and number."""
     return _render(f"event {at.isoformat()} {number}")
 
 
 def parse_event_token(token: str | None) -> tuple[datetime, int] | None:
-    """Return what :func:`render_event_token` was given; None without a token.
+    """Return the time and number in a token of :func:`render_event_token`; None without a token.
 
     Raises:
         RequestInvalidError: the token is not one that a page gave.
@@ -65,12 +65,12 @@ def parse_event_token(token: str | None) -> tuple[datetime, int] | None:
 
 
 def render_row_token(row: int) -> str:
-    """Return the token of the page after the one that ended with a row of a selection or an entry of a log."""
+    """Return the token of the next page after a row of a selection or an entry of a log."""
     return _render(f"row {row}")
 
 
 def parse_row_token(token: str | None) -> int:
-    """Return the row that :func:`render_row_token` was given; -1, before all rows, without a token.
+    """Return the row in a token of :func:`render_row_token`; without a token -1, before all rows.
 
     Raises:
         RequestInvalidError: the token is not one that a page gave.
@@ -83,12 +83,12 @@ def parse_row_token(token: str | None) -> int:
 
 
 def render_id_token(last_id: str) -> str:
-    """Return the token of the page after the one that ended with ``last_id``."""
+    """Return the token of the next page after ``last_id``."""
     return _render(f"id {last_id}")
 
 
 def parse_id_token(token: str | None) -> str | None:
-    """Return the id that :func:`render_id_token` was given; None without a token.
+    """Return the id in a token of :func:`render_id_token`; None without a token.
 
     Raises:
         RequestInvalidError: the token is not one that a page gave.
@@ -105,7 +105,7 @@ def _render(content: str) -> str:
 
 
 def _parse(token: str, read: Callable[[str], _Content]) -> _Content:
-    """Return what ``read`` makes of a token's text: it comes from outside and may hold anything."""
+    """Decode a token and parse it with ``read``; tokens come from callers and may hold anything."""
     try:
         return read(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())
     except (ValueError, TypeError, OverflowError, RecursionError):
@@ -123,7 +123,7 @@ def _matching(pattern: str) -> Callable[[str], str]:
 
 
 def _digest(where: JobFilter, order: Sequence[SortOrder]) -> str:
-    """Return a digest of the list: a token is good for the list that gave it alone."""
+    """Return a digest of the list: a token is valid only for the list that gave it."""
     parts = [asdict(where), [[part.field, part.descending] for part in order]]
     return hashlib.sha256(json.dumps(parts, default=_plain).encode()).hexdigest()[:16]
 

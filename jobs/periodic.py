@@ -1,4 +1,4 @@
-"""Tasks that are done again and again beside following jobs, one at a time, because each may take minutes."""
+"""Periodic tasks beside the supervision of jobs, one at a time, since each may take minutes."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -14,14 +14,14 @@ _LOG: Final = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class PeriodicTask:
-    """Something to do again and again; what it raises is logged, and it is done again all the same."""
+    """A task to repeat; its errors are logged and don't end the repetition."""
 
     do: Callable[[], None]
     every_seconds: float
 
 
 class PeriodicTasks:
-    """Does tasks in a thread of their own; of several that are due, the first one comes first."""
+    """Runs tasks in one thread; of several due tasks the first in ``tasks`` runs first."""
 
     def __init__(self, tasks: Sequence[PeriodicTask]) -> None:
         self._tasks = tasks
@@ -30,7 +30,7 @@ class PeriodicTasks:
         self._under_way: Future[None] | None = None
 
     def tick(self) -> None:
-        """Begin a task that is due, unless one is under way."""
+        """Begin a due task, unless one is under way."""
         if self._under_way is not None and not self._under_way.done():
             return
         now = time.monotonic()
@@ -42,7 +42,7 @@ class PeriodicTasks:
                 return
 
     def stop(self) -> None:
-        """Begin none any more; there must be no :meth:`tick` after this."""
+        """Begin no more tasks; don't call :meth:`tick` afterwards."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def join(self) -> None:
@@ -53,5 +53,5 @@ class PeriodicTasks:
 def _guarded(task: PeriodicTask) -> None:
     try:
         task.do()
-    except Exception:  # noqa: BLE001 - it is done again
+    except Exception:  # noqa: BLE001 - the task runs again
         _LOG.exception("a periodic task failed; trying again")

@@ -1,4 +1,4 @@
-"""Jobs of one kind, as callers see them and follow them."""
+"""Shows and follows the jobs of one kind."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -15,16 +15,16 @@ from model.principal import READ, Principal
 
 
 class JobView(Protocol):
-    """A job as people see it."""
+    """A job as the API shows it."""
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """The job's id."""
         ...
 
     @property
     def etag(self) -> str:
-        """The version of the resource, for If-Match."""
+        """The version of the job, for If-Match."""
         ...
 
     def to_json(self) -> dict[str, Any]:
@@ -37,7 +37,7 @@ View = TypeVar("View", bound=JobView)
 
 @dataclass(frozen=True, slots=True)
 class JobChanges(Generic[View]):
-    """A job as it is now, and the lines of its history that are new; ``is_last`` says that nothing follows."""
+    """A job's current view and the new lines of its history; after ``is_last`` no more follow."""
 
     shown: View
     events: list[HistoryEvent]
@@ -45,17 +45,17 @@ class JobChanges(Generic[View]):
 
 
 def unreadable(job_id: str) -> JobUnreadableError:
-    """Return the error of a job that this release can't show."""
+    """Return the error for a job that this release can't show."""
     said = f"The request of {job_id} can't be read. Another release of Refeed may have written it."
     return JobUnreadableError(said, id=job_id)
 
 
 class JobReader(ABC, Generic[View]):
-    """Shows and watches the jobs of one kind, whose name is ``name``; a caller needs one of ``scopes`` for that.
+    """Shows and watches the jobs of the kind ``name``; a caller needs one of ``scopes``.
 
     Raises:
-        ForbiddenError: any call whose ``principal`` has none of the scopes.
-        JobNotFoundError: any call that names a job that is not there, or is of another kind.
+        ForbiddenError: the ``principal`` of the call has none of the scopes.
+        JobNotFoundError: the job of the call does not exist, or is of another kind.
     """
 
     scopes: ClassVar[tuple[str, ...]] = (READ,)
@@ -66,14 +66,14 @@ class JobReader(ABC, Generic[View]):
 
     @abstractmethod
     def show(self, job: Job, *, principal: Principal) -> View:
-        """Return a job of the kind as the principal sees it."""
+        """Return the principal's view of a job of the kind."""
 
     def get(self, job_id: str, *, principal: Principal) -> View:
         """Return the job with its latest figures."""
         return self.read(self._read(job_id, principal), principal=principal)
 
     def read(self, job: Job, *, principal: Principal) -> View:
-        """Return what :meth:`show` does.
+        """Return the view of :meth:`show`.
 
         Raises:
             JobUnreadableError: another release wrote the job, and this one can't read it.
@@ -84,7 +84,7 @@ class JobReader(ABC, Generic[View]):
             raise unreadable(job.id) from exc
 
     def read_all(self, jobs: Iterable[Job], *, principal: Principal) -> tuple[list[View], list[str]]:
-        """Return the jobs that can be read, and the ids of the others."""
+        """Return the views of readable jobs, and the ids of the others."""
         shown, unreadable = [], []
         for job in jobs:
             try:
@@ -94,25 +94,25 @@ class JobReader(ABC, Generic[View]):
         return shown, unreadable
 
     def watch(self, job_id: str, *, principal: Principal, after: int = 0) -> JobChanges[View]:
-        """Return the job and the lines of its history after number ``after``; for callers that ask again.
+        """Return the job and the lines of its history after number ``after``; for callers that poll.
 
-        The state is read first, so one that has ended comes with the last line of its history.
+        The state is read first, so an ended job comes with the last line of its history.
         """
         job = self._read(job_id, principal)
         shown = self.read(job, principal=principal)
         return JobChanges(shown, self._store.list_events(job.id, after=after), job.state.is_final)
 
-    def read_log(self, job_id: str, *, principal: Principal, tail_lines: int = DEFAULT_TAIL_LINES) -> LogPiece:  # noqa: ARG002 - of kinds with a log
+    def read_log(self, job_id: str, *, principal: Principal, tail_lines: int = DEFAULT_TAIL_LINES) -> LogPiece:  # noqa: ARG002 - for kinds with a log
         """Return the end of the job's log, whole lines only; empty while there is none.
 
         Raises:
-            JobStateError: jobs of the kind have no log.
+            JobStateError: jobs of this kind have no log.
         """
         self._read(job_id, principal)
         raise JobStateError(f"A job of the kind {self.name} has no log of its own.", id=job_id)
 
     def read_log_from(self, job_id: str, offset: int, *, principal: Principal) -> LogPiece:  # noqa: ARG002 - as above
-        """Return the job's log from byte ``offset`` on, 64 KiB at most; for callers that follow it."""
+        """Return the job's log from byte ``offset`` on, at most 64 KiB; for callers that follow it."""
         return self.read_log(job_id, principal=principal)
 
     def _read(self, job_id: str, principal: Principal) -> Job:

@@ -1,4 +1,4 @@
-"""Keeps a supervisor's leases while it looks at its jobs, however long that takes."""
+"""Renews a supervisor's leases while it looks at its jobs, however long a look takes."""
 
 import threading
 import time
@@ -10,18 +10,18 @@ from jobs.loop import BackgroundLoop
 from jobs.store import JobStore
 
 _LOG: Final = structlog.get_logger()
-# How often it is renewed while a lease lasts: one that fails or comes late costs nothing.
+# Renewals per lease: one that fails or comes late does no harm.
 _TIMES: Final = 4
-# A look that hangs for this many leases is taken for dead, and another supervisor gets the jobs.
+# A look that hangs for this many lease times counts as dead: another supervisor gets the jobs.
 _STUCK_LEASES: Final = 10
 
 
 class Renewal:
     """Renews an owner's leases from a thread of its own.
 
-    Were they renewed between two looks, one slow look (a full disk, a loaded database) would lose jobs that are
-    being launched; where that happens to two supervisors in turn, none of them ever gets a job launched.
-    A look must be reported by :meth:`looked`: leases of one that hangs are not kept for ever.
+    With renewals between two looks only, a slow look (a full disk, a loaded database) would lose jobs that are
+    being launched. If that happened to two supervisors in turn, neither would ever launch a job.
+    Each look must call :meth:`looked`: a supervisor that hangs does not keep its leases for ever.
     """
 
     def __init__(self, store: JobStore, owner: str, lease_seconds: float) -> None:
@@ -40,11 +40,11 @@ class Renewal:
         self.loop.start()
 
     def stop(self) -> None:
-        """Renew no more; once this has returned nothing is written any more."""
+        """Stop renewing; after the return nothing is written any more."""
         self.loop.stop()
 
     def looked(self) -> None:
-        """Note that a look begins, and renew when it is time.
+        """Note that a look begins, and renew if due.
 
         Raises:
             StoreUnavailableError: the store does not answer.

@@ -1,4 +1,4 @@
-"""Jobs of one kind, as callers see and steer them: one service for every kind."""
+"""Shows and steers the jobs of one kind: the base of every kind's service."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -26,14 +26,14 @@ _LOG: Final = structlog.get_logger()
 class JobService(JobReader[View]):
     """Creates, lists, shows, watches, cancels and retries the jobs of one kind.
 
-    Every call answers from the store within milliseconds. A kind says how its jobs are shown, who may steer them
-    and which of them wait for a person. A call that changes a job takes the versions that its caller has seen, if
-    they matter.
+    Every call answers from the store within milliseconds. A subclass defines how jobs are shown, who may steer
+    them and which jobs wait for a person. A call that changes a job takes the ``versions`` at which the caller
+    allows the change, None for any.
 
     Raises:
-        ForbiddenError: any call whose ``principal`` lacks the scope, or may not steer the job.
-        JobNotFoundError: any call that names a job that is not there, or is of another kind.
-        JobChangedError: any call with ``versions``, none of which the job is at any more.
+        ForbiddenError: the ``principal`` of the call lacks the scope, or may not steer the job.
+        JobNotFoundError: the job of the call does not exist, or is of another kind.
+        JobChangedError: the job is at none of the ``versions`` of the call.
     """
 
     def __init__(self, kind: JobKind, store: JobStore, supervisor: JobSupervisor) -> None:
@@ -43,26 +43,26 @@ class JobService(JobReader[View]):
 
     @abstractmethod
     def _show(self, job: Job) -> View:
-        """Return the job as people see it."""
+        """Return the view of a job."""
 
     @abstractmethod
     def _require(self, principal: Principal, job: Job | None) -> None:
-        """Raise unless the principal may steer the job; without one, unless it may steer any.
+        """Raise unless the principal may steer the job; without a job, unless it may steer any job.
 
         Raises:
-            ForbiddenError: it may not.
+            ForbiddenError: the principal may not.
         """
 
     @abstractmethod
     def _list_waiting(self) -> list[InboxItem]:
-        """Return the jobs that go on, or are mended, only when somebody does something."""
+        """Return the jobs that wait for a person."""
 
     def _steer(self, job: Job) -> None:
-        """Write a job's new state where its driver looks; the supervisor does it half a second later."""
+        """Write a job's new state to its control now; otherwise the supervisor does so half a second later."""
 
     @property
     def kind(self) -> JobKind:
-        """The kind of its jobs."""
+        """The kind of the service's jobs."""
         return self._kind
 
     @property
@@ -71,14 +71,14 @@ class JobService(JobReader[View]):
         return self._supervisor.loop
 
     def start(self) -> None:
-        """Launch and follow jobs in the background, also those that an earlier service left."""
+        """Launch and follow jobs in the background, also the jobs of an earlier service."""
         self._supervisor.start()
 
     def stop(self, *, interrupt: bool = False) -> None:
-        """Stop following. Running jobs go on and are found again by the next service.
+        """Stop following. Running jobs continue, and the next service finds them.
 
-        With ``interrupt`` none runs on: each is FAILED and can be retried from where it is, or is PENDING for the
-        next service, as its kind says.
+        With ``interrupt`` running jobs are stopped: by its kind, a job is FAILED and a retry continues it, or it
+        is PENDING for the next service.
         """
         self._supervisor.stop()
         if interrupt:
@@ -86,41 +86,41 @@ class JobService(JobReader[View]):
             self._supervisor.interrupt(f"The service was stopped; {goes_on}.")
 
     def join(self) -> None:
-        """Wait for a launch under way, after :meth:`stop`; closing the launcher before cuts that short."""
+        """Wait for a launch under way, after :meth:`stop`; closing the launcher first shortens the wait."""
         self._supervisor.join()
 
-    def show(self, job: Job, *, principal: Principal) -> View:  # noqa: ARG002 - all see the same of it
-        """Return a job of the kind as the principal sees it."""
+    def show(self, job: Job, *, principal: Principal) -> View:  # noqa: ARG002 - the same view for all
+        """Return the view of a job."""
         return self._show(job)
 
     def list_active(self, *, principal: Principal) -> tuple[list[View], list[str]]:
-        """Return every job that is not at its end, oldest first, and the ids of those that can't be read."""
+        """Return every active job, oldest first, and the ids of unreadable jobs."""
         principal.require(READ)
         return self.read_all(self._store.list_active(self._kind.name), principal=principal)
 
     def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
-        """Return the jobs that go on, or are mended, only when somebody does something."""
+        """Return the jobs that wait for a person."""
         principal.require(READ)
         return self._list_waiting()
 
     def read_log(self, job_id: str, *, principal: Principal, tail_lines: int = DEFAULT_TAIL_LINES) -> LogPiece:
         """Return the end of the driver's log, whole lines only; empty while there is none.
 
-        A batch keeps its log at Google: then it is one line that says where.
+        The log of a Dataproc batch is at Google: then the content is one line with its URL.
         """
         job = self._read(job_id, principal)
         return read_log_end(job, self._folder_of(job.id).driver_log, tail_lines=tail_lines)
 
     def read_log_from(self, job_id: str, offset: int, *, principal: Principal) -> LogPiece:
-        """Return the driver's log from byte ``offset`` on, 64 KiB at most; for callers that follow it."""
+        """Return the driver's log from byte ``offset`` on, at most 64 KiB; for callers that follow it."""
         job = self._read(job_id, principal)
         return read_log_from(job, self._folder_of(job.id).driver_log, offset)
 
     def cancel(self, job_id: str, *, principal: Principal, versions: Versions = None) -> View:
-        """Stop the job; what it has done stays. Cancelling twice is one cancel.
+        """Cancel the job; its results so far stay. Cancelling it again changes nothing.
 
         Raises:
-            JobStateError: it is at its end.
+            JobStateError: the job has ended.
         """
         job = self._steerable(job_id, principal, versions)
         if job.state is JobState.CANCELLING:
@@ -131,10 +131,10 @@ class JobService(JobReader[View]):
         return self._move(job, state, principal, versions, why="cancelled")
 
     def retry(self, job_id: str, *, principal: Principal, versions: Versions = None) -> View:
-        """Let a job that FAILED or was CANCELLED go on with the rest.
+        """Continue a FAILED or CANCELLED job with the rest of its work.
 
         Raises:
-            JobStateError: it has not ended, or has done everything.
+            JobStateError: the job has not ended, or has SUCCEEDED.
         """
         job = self._steerable(job_id, principal, versions)
         check_ended(job)
@@ -148,12 +148,12 @@ class JobService(JobReader[View]):
     def _create_once(
         self, idempotency: Idempotency | None, principal: Principal, create: Callable[[], View]
     ) -> View:
-        """Return what ``create`` makes, or the job that the first call with the same key made.
+        """Return the result of ``create``, or the job that the first call with the same key created.
 
-        For creates whose work takes a while: a second call with the key is refused until the first one ends.
+        For creates that take a while: a second call with the key is refused until the first one ends.
 
         Raises:
-            IdempotencyKeyReusedError: the key came before with another request.
+            IdempotencyKeyReusedError: the key was used with another request.
             IdempotencyInProgressError: the first call with the key is under way.
         """
         if idempotency is None:
@@ -177,23 +177,23 @@ class JobService(JobReader[View]):
         idempotency: Idempotency | None = None,
         **chosen: Any,
     ) -> View:
-        """Keep a new job with the specification that ``render`` makes for its id; it runs when its turn comes.
+        """Store a new job, with the specification that ``render`` returns for its id; it runs when its turn comes.
 
-        ``chosen`` goes to :meth:`jobs.store.JobStore.insert`. The job that an earlier call made with the same key
-        is returned instead.
+        ``chosen`` goes to :meth:`jobs.store.JobStore.insert`. If an earlier call with the same key created a job,
+        that job is returned.
 
         Raises:
-            IdempotencyKeyReusedError: the key came before with another request.
+            IdempotencyKeyReusedError: the key was used with another request.
         """
         job_id = new_job_id(self._kind.prefix)
-        # The folder is complete before the job exists: a supervisor that finds the job can launch it.
+        # Complete the folder before the job exists: a supervisor may launch the job at once.
         self._folder_of(job_id).write_specification(render(job_id))
         try:
             job = self._store.insert(
                 job_id, self._kind.name, request, actor=principal.name, idempotency=idempotency, **chosen
             )
         except StoreUnavailableError:
-            # What is not answered may be kept: then the job needs its folder. One without a job goes after a day.
+            # The job may be stored all the same, and then needs its folder. Cleaning removes orphans after a day.
             raise
         except BaseException:
             self._supervisor.folders.remove(job_id)
@@ -206,20 +206,20 @@ class JobService(JobReader[View]):
         return self._show(job)
 
     def _move(self, job: Job, state: JobState, principal: Principal, versions: Versions, **chosen: Any) -> View:
-        """Move a job as its caller wants, and return it; ``chosen`` goes to :meth:`jobs.store.JobStore.move`."""
+        """Move a job to ``state`` and return its view; ``chosen`` goes to :meth:`jobs.store.JobStore.move`."""
         expected = expected_version(job, versions)
         return self._tell(
             self._store.move(job.id, state, actor=principal.name, expected_version=expected, **chosen)
         )
 
     def _tell(self, job: Job) -> View:
-        """Have a job's driver and its supervisor look at its new state now, and return the job."""
+        """Notify a job's driver and supervisor of its new state, and return its view."""
         self._steer(job)
         self._supervisor.wake()
         return self._show(job)
 
     def _steerable(self, job_id: str, principal: Principal, versions: Versions) -> Job:
-        # Before the look: a caller who may steer none learns nothing of what there is.
+        # Checked before the read: a caller who may steer no job must not learn which jobs exist.
         self._require(principal, None)
         job = self._get(job_id)
         self._require(principal, job)
@@ -231,10 +231,10 @@ class JobService(JobReader[View]):
 
 
 def check_lives(job: Job) -> None:
-    """Raise unless the job may still go on by itself.
+    """Raise if the job has ended.
 
     Raises:
-        JobStateError: it has ended.
+        JobStateError: it has.
     """
     if job.state.is_final:
         raise JobStateError(f"{job.id} has already ended with the state {job.state}.", state=job.state.value)

@@ -1,4 +1,4 @@
-"""Sessions: a key's stand-in for a browser, which ends by itself, at sign-out, and with its key."""
+"""Browser sessions that stand for an API key; they end by time, at sign-out, or with the key."""
 
 import re
 import secrets
@@ -13,15 +13,15 @@ from model.principal import Principal
 SESSION_MARK: Final = "rs_"
 _TOKEN: Final = re.compile(r"rs_[A-Za-z0-9_-]{43}")
 _SECRET_BYTES: Final = 32
-# A working day; a key that expires earlier ends its sessions earlier.
+# A working day, or until the key expires.
 _LIFE: Final = timedelta(hours=12)
 
 
 class SessionDesk:
     """Opens and ends sessions of the deployment's keys.
 
-    A session's token is random and only its digest is kept; the key's is not kept at all. Each use of it looks the
-    key up again, so that a session has never more rights than its key, and none once that is revoked.
+    A session's token is random, and only its digest is stored; the key's token is not stored at all. Each use
+    looks the key up again, so a session never has more rights than its key, and none after the key is revoked.
     """
 
     def __init__(self, store: JobStore, keyring: Keyring) -> None:
@@ -29,10 +29,10 @@ class SessionDesk:
         self._keyring = keyring
 
     def open(self, key_token: str) -> tuple[KeySession, str]:
-        """Open a session with a key's token, and return it with its own token, which nobody can show again.
+        """Open a session for a key's token; return it with its own token, which can't be shown again.
 
         Raises:
-            UnauthenticatedError: it is no key that counts.
+            UnauthenticatedError: no valid key has this token.
         """
         key, _ = self._keyring.find(key_token)
         now = datetime.now(UTC)
@@ -43,12 +43,12 @@ class SessionDesk:
         return session, token
 
     def authenticate(self, token: str) -> tuple[KeySession, Principal]:
-        """Return the session of a token, and whose it is.
+        """Return the session of a token, and its principal.
 
         Raises:
-            UnauthenticatedError: there is none, or it or its key has ended.
+            UnauthenticatedError: there is no such session, or it or its key has ended.
         """
-        # Looked up by a digest of 256 random bits, so that the time that takes shows nothing of the token.
+        # The lookup is by a digest of 256 random bits, so its duration reveals nothing of the token.
         found = self._store.find_session(token_digest(token)) if _TOKEN.fullmatch(token) else None
         if found is None:
             raise UnauthenticatedError(was_given=True, why="there is no such session")

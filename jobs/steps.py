@@ -1,4 +1,4 @@
-"""Carries out jobs in steps: one runner knows every bound, so that a kind is its steps and nothing else."""
+"""Runs jobs in steps: one runner enforces every limit, so a kind of job is only its steps."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,37 +26,37 @@ _log = structlog.get_logger(__name__)
 
 
 class JobPlace(Protocol):
-    """Where an agent carries out a job."""
+    """The place where an agent runs a job."""
 
     @property
     def agent(self) -> str | None:
-        """Who holds the job's stream; None where nobody has to."""
+        """The agent that holds the job's stream; None if the job needs no holder."""
         ...
 
 
 Place = TypeVar("Place", bound=JobPlace)
-# Somebody else changed the job, or forgot it after its end, or holds its stream now: it is theirs to go on.
+# Another process changed the job, forgot it after its end, or holds its stream now, and continues it.
 _OVERTAKEN: Final = (JobChangedError, JobNotFoundError, LeaseLostError)
 _NOTHING: Final[Mapping[str, Any]] = {}
-# A step that began later than now by more was written down by a clock that was ahead.
+# A step whose begin is further in the future was recorded by a clock that was ahead.
 _AHEAD: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """The step is not over yet."""
+    """The step is not complete yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The attempt has failed: another one begins, if the step has one left."""
+    """The attempt has failed; the next one begins, if the step has one left."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The step is over, and ``step`` is the next one; ``memory`` is what later steps are to know."""
+    """The step is complete, and ``step`` is the next one; ``memory`` is data for later steps."""
 
     step: str
     memory: Mapping[str, Any] = field(default_factory=dict)
@@ -72,49 +72,49 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The job ends without its result: FAILED, or CANCELLED where a person wanted that."""
+    """The job ends without a result: FAILED, or CANCELLED if a person wanted that."""
 
     error: FaultRecord
     memory: Mapping[str, Any] = field(default_factory=dict)
     state: JobState = JobState.FAILED
 
 
-# Where a step stands.
+# The results of a look.
 Found = Stay | Again | Next | Done | Fail
 
 
 @dataclass(slots=True)
 class StepRun(Generic[Place]):
-    """One run of a step: the ``job`` as this run knows it, and the ``place`` of what it is about."""
+    """One run of a step: the ``job`` as this run last saw it, and the ``place`` of its stream."""
 
     store: JobStore
     job: Job
     place: Place
 
     def note(self, memory: Mapping[str, Any]) -> None:
-        """Keep in the job's memory what the step has done, so that its next run goes on from there.
+        """Save the step's progress in the job's memory, so that its next run continues from there.
 
         Raises:
-            JobChangedError, JobNotFoundError, LeaseLostError: another run of the step noted something, the job
-                ended, or another agent holds its stream: what this run finds no longer counts.
+            JobChangedError, JobNotFoundError, LeaseLostError: another run of the step saved something, the job
+                ended, or another agent holds its stream; the results of this run no longer count.
         """
         self.job = self.store.note_step(self.job, memory, owner=self.place.agent)
 
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[Place]):
-    """A part of a job: written down before it begins, and begun again after a crash, so it must allow that.
+    """A part of a job. It is recorded before it begins and begins again after a crash, so it must be idempotent.
 
-    ``look`` returns where the step stands. It never waits, unless the step ``is_slow``: then it is called in a
-    thread. After an error in ``passing``, which passes by itself, it is called again later; any other error ends
-    the job FAILED.
+    ``look`` returns the state of the step. It must not wait, unless the step ``is_slow``: then it runs in a
+    thread. After a transient error, listed in ``passing``, it is called again later; any other error ends the job
+    FAILED.
 
-    An attempt has ``seconds``, counted from what the store has, so that a process that hangs or crashes again and
-    again comes to an end too. After the last of its ``attempts``, ``gave_up`` returns what comes then, and without
-    it the job is FAILED.
+    An attempt has ``seconds``, counted from the begin in the store, so a step ends even if its process hangs or
+    crashes repeatedly. After the last of its ``attempts`` the result of ``gave_up`` counts; by default the job is
+    FAILED.
 
-    A thread that hangs may wake up after its attempt: what it does to the outside must be safe then. What it
-    writes to the job is refused.
+    A thread that hangs may wake up after its attempt has ended: its external effects must be safe then. Its
+    writes to the job are refused.
     """
 
     name: str
@@ -128,10 +128,10 @@ class Step(Generic[Place]):
 
 @dataclass(frozen=True, slots=True)
 class StepKind(Generic[Place]):
-    """A kind of job as its steps, the first one first.
+    """A kind of job as the sequence of its steps.
 
-    ``entered`` is called within the transaction that begins a step, with the reason, and ``ended`` within the one
-    that ends a job, so that its subject changes with it. With ``keep`` only as many jobs that ended are kept.
+    ``entered`` is called with the reason in the transaction that begins a step, and ``ended`` in the one that ends
+    a job, so that the job's subject changes with it. With ``keep`` only that many ended jobs are kept.
     """
 
     name: str
@@ -141,16 +141,16 @@ class StepKind(Generic[Place]):
     keep: int | None = None
 
     def find(self, step: str | None) -> Step[Place] | None:
-        """Return a step by its name; None for one of a later release."""
+        """Return a step by its name; None for a step of a later release."""
         return next((each for each in self.steps if each.name == step), None)
 
 
 class StepRunner(Generic[Place]):
-    """Carries out the jobs of some kinds, a step a look; several may share a store.
+    """Runs the jobs of some kinds, step by step; several runners may share a store.
 
-    Everything it knows is in the store, so it can die at any moment. What an agent finds about a stream that
-    another agent holds by now is not kept. Of a stream, which a job's request names, one slow step is under way at
-    a time, in ``threads``.
+    All its state is in the store, so it can die at any moment. The store refuses an agent's results for a stream
+    that another agent holds by now. For each stream, which a job's request names, one slow step runs at a time,
+    in ``threads``.
     """
 
     def __init__(
@@ -172,9 +172,9 @@ class StepRunner(Generic[Place]):
         return self._store.list_step_jobs(self._kinds)
 
     def look(self, jobs: Sequence[Job], find_place: Callable[[Job], Place | None]) -> list[Job]:
-        """Bring each of the jobs one step further that has a place here, and return the jobs as they are then.
+        """Advance each job that has a place here, and return all jobs in their new state.
 
-        A fault of one keeps no other from its step.
+        A fault of one job does not stop the others.
 
         Raises:
             StoreUnavailableError: the store does not answer.
@@ -185,11 +185,11 @@ class StepRunner(Generic[Place]):
         return [self._look_at(job, find_place, now) for job in jobs]
 
     def carry_out(self, job: Job, place: Place) -> Job:
-        """Take the step that the job is at, write down what comes of it, and return the job as it is then.
+        """Run the job's current step, record its result, and return the job in its new state.
 
         Raises:
-            RefeedError: something that passes by itself; a later call goes on.
-            JobChangedError, JobNotFoundError, LeaseLostError: somebody else has the job meanwhile.
+            RefeedError: a transient error; a later call continues.
+            JobChangedError, JobNotFoundError, LeaseLostError: another process has the job now.
         """
         kind = self._kinds[job.kind]
         step = kind.find(job.step)
@@ -203,7 +203,7 @@ class StepRunner(Generic[Place]):
         run: StepRun[Place],
         act: Callable[[StepRun[Place]], Found],
     ) -> Job:
-        """Write down what comes of an act of a step."""
+        """Record the result of ``act``, a call of the step."""
         found = _act(step, run, act)
         if isinstance(found, Stay):
             return run.job
@@ -224,13 +224,13 @@ class StepRunner(Generic[Place]):
             _log.info("job_moved", job=job.id, why=exc.message)
         except StoreUnavailableError:
             raise
-        except Exception:  # noqa: BLE001 - it is this job's; the others get their steps
+        except Exception:  # noqa: BLE001 - this job's; the others go on
             _log.exception("job_not_looked_after", job=job.id, step=job.step)
         return job
 
     def _look(self, job: Job, place: Place, now: datetime) -> Job:
         kind = self._kinds[job.kind]
-        # Each step comes once at most in a look.
+        # A look takes each step at most once.
         for _ in kind.steps:
             step = kind.find(job.step)
             if step is None:
@@ -267,14 +267,14 @@ class StepRunner(Generic[Place]):
         return self._try_again(kind, step, run, FaultRecord(StepTimeoutError.code, why))
 
     def _run(self, job: Job, place: Place) -> None:
-        """Carry out a slow step, and the slow ones after it by later looks."""
+        """Run one slow step; later looks run the slow steps after it."""
         try:
             self.carry_out(job, place)
         except _OVERTAKEN as exc:
             _log.info("job_moved", job=job.id, why=exc.message)
 
     def _try_again(self, kind: StepKind[Place], step: Step[Place], run: StepRun[Place], error: FaultRecord) -> Job:
-        """Begin another attempt of a step; after the last one comes what the step says."""
+        """Begin another attempt of a step; after the last one the result of its ``gave_up`` counts."""
         job = run.job
         if job.attempt < step.attempts:
             _log.warning("step_failed_once", job=job.id, step=step.name, attempt=job.attempt, why=error.message)
@@ -324,7 +324,7 @@ class StepRunner(Generic[Place]):
 
 
 def _act(step: Step[Place], run: StepRun[Place], act: Callable[[StepRun[Place]], Found]) -> Found:
-    """Return what an act of a step finds; an error that does not pass by itself ends the job."""
+    """Return the result of ``act``; an error that is not transient ends the job."""
     try:
         return act(run)
     except _OVERTAKEN:
@@ -333,7 +333,7 @@ def _act(step: Step[Place], run: StepRun[Place], act: Callable[[StepRun[Place]],
         if isinstance(exc, (*step.passing, StoreUnavailableError)):
             raise
         return Fail(FaultRecord.of(exc, "A file can't be written: "))
-    except Exception as exc:  # whatever it is, it must not be raised again at every look
+    except Exception as exc:  # it must not be raised again at every look
         if isinstance(exc, step.passing):
             raise
         _log.exception("step_failed", job=run.job.id, step=step.name)

@@ -1,4 +1,4 @@
-"""Work of streams in threads: one at a time for each stream, and later each time when it fails."""
+"""Runs streams' work in threads: one at a time for each stream, with a backoff after failures."""
 
 import threading
 import time
@@ -18,22 +18,22 @@ LONGEST_WAIT_SECONDS: Final = 300.0
 class StreamThreads:
     """Begins work in a thread of its stream; ``kind`` names the threads.
 
-    Work that raises anything is begun again by a later look: after five seconds, then after twice as long each
-    time, five minutes at most. ``key`` is what failed, so that one thing of a stream does not wait for another.
+    After an error a later look begins the work again: after five seconds, then after twice as long each time, at
+    most five minutes. Waits are by ``key``, so that one task of a stream does not wait for another.
     """
 
     def __init__(self, kind: str, *, now: Callable[[], float] = time.monotonic) -> None:
         self._kind = kind
         self._now = now
         self._threads: dict[str, threading.Thread] = {}
-        # What each of them works on, and since when.
+        # The key and the begin of each thread's work.
         self._begun: dict[str, tuple[str, float]] = {}
-        # When the key's work may begin again, and the wait after the next failure.
+        # By key: when its work may begin again, and the wait after the next failure.
         self._waits: dict[str, tuple[float, float]] = {}
         self._waits_lock = threading.Lock()
 
     def begin(self, stream: str, key: str, work: Callable[[], object]) -> None:
-        """Begin the work, unless some of the stream is under way, or the key's last work failed a moment ago."""
+        """Begin the work, unless the stream's thread is busy, or the key waits after a failure."""
         thread = self._threads.get(stream)
         if thread is not None and thread.is_alive():
             return
@@ -48,7 +48,7 @@ class StreamThreads:
         thread.start()
 
     def abandon(self, stream: str, key: str, *, older_than_seconds: float) -> None:
-        """Forget the thread of a stream where it works on ``key`` or hangs; the next work begins in another one.
+        """Forget a stream's thread if it works on ``key`` or hangs; the next work begins in a new thread.
 
         A thread that works on another key counts as hung after ``older_than_seconds``.
         """
@@ -57,7 +57,7 @@ class StreamThreads:
             self._threads.pop(stream, None)
 
     def join(self, seconds: float) -> None:
-        """Wait for what is under way, ``seconds`` at most for all of it."""
+        """Wait at most ``seconds`` in total for the threads under way."""
         deadline = time.monotonic() + seconds
         for thread in self._threads.values():
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -77,7 +77,7 @@ class StreamThreads:
         except (RefeedError, OSError) as exc:
             seconds = self._wait(key)
             _log.warning(f"{self._kind}_work_waits", stream=stream, error=str(exc), retry_seconds=seconds)
-        except Exception:  # noqa: BLE001 - whatever it is, it must not be raised again at every look
+        except Exception:  # noqa: BLE001 - it must not be raised again at every look
             seconds = self._wait(key)
             _log.exception(f"{self._kind}_work_failed", stream=stream, retry_seconds=seconds)
         else:

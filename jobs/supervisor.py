@@ -1,4 +1,4 @@
-"""Keeps the job store true: launches what waits, follows what runs, starts again what died."""
+"""Supervises jobs: launches waiting jobs, follows running ones, restarts dead drivers."""
 
 import json
 import time
@@ -33,19 +33,19 @@ from model.failure import fixed_sentence, safe_message
 from model.fault import FaultRecord
 from model.job import JobState
 
-# Who did what in a history: the service by itself, and a driver.
+# The actors of history lines: the service by itself, and a driver.
 ACTOR: Final = "refeed"
 DRIVER: Final = "driver"
 _TICK_SECONDS: Final = 0.5
 LEASE_SECONDS: Final = 20.0
 _KEEP: Final = timedelta(days=30)
-# A schedule of every minute has 130,000 jobs in that time.
+# A schedule of every minute makes 130,000 jobs in this time.
 _KEEP_RECORDS: Final = timedelta(days=90)
 _KEPT_RECORDS: Final = 1000
 _CANCEL_SECONDS: Final = 4.0
-# Requests under way when a job ends still get their answers, and their tasks write them down.
+# Requests under way at a job's end still get answers, which their tasks record.
 _SETTLE_SECONDS: Final = 5.0
-# Seconds before each automatic restart of a dead driver; as many as there are.
+# Seconds before each automatic restart of a dead driver; their number is the limit of restarts.
 _RESTART_WAITS_SECONDS: Final = (1.0, 5.0, 25.0)
 
 _ORDERS: Final[Mapping[JobState, Order]] = {
@@ -53,22 +53,22 @@ _ORDERS: Final[Mapping[JobState, Order]] = {
     JobState.PAUSED: Order.PAUSE,
     JobState.CANCELLING: Order.STOP,
 }
-# Somebody else changed the job or holds it now: it is theirs to go on.
+# Another process changed the job or holds it now, and continues it.
 _OVERTAKEN: Final = (JobStateError, JobChangedError, LeaseLostError)
 
 _LOG: Final = structlog.get_logger()
 
 
 class JobSupervisor:
-    """Drives the jobs of one kind in a job store; of several, each job is one supervisor's by its lease.
+    """Supervises the jobs of one kind in a job store; a lease gives each job to one of several supervisors.
 
-    Everything it knows is in the store and in the jobs' folders, so it can die at any moment: another takes its
-    jobs over when their leases expire, at once where it can see that the process is gone. It finds drivers by
-    pid and start time, or by their heartbeat when they are elsewhere, and starts those again that died, three
+    All its state is in the store and in the jobs' folders, so it can die at any moment. Another supervisor takes
+    its jobs over when their leases expire, or at once if it can see that the process is gone. A supervisor
+    finds local drivers by pid and start time, remote ones by heartbeat, and restarts dead drivers up to three
     times. Supervisors that share a store must share the home's folders.
 
-    ``max_running`` jobs of the kind run at most, over all supervisors. ``tasks`` are done beside; folders go
-    ``keep`` after their job has ended.
+    At most ``max_running`` jobs of the kind run, over all supervisors. ``tasks`` are periodic tasks. A folder is
+    removed ``keep`` after its job's end.
     """
 
     def __init__(
@@ -96,26 +96,26 @@ class JobSupervisor:
         self._pool = ThreadPoolExecutor(max_workers=max_running, thread_name_prefix="launch")
         self._launching: set[str] = set()
         self._watches: dict[str, DriverWatch] = {}
-        # By job and attempt: another supervisor may end the one that this one saw being cancelled.
+        # By job and attempt: another supervisor may end an attempt whose cancel this one has seen.
         self._cancelling_since: dict[tuple[str, int], float] = {}
         self._settling: dict[str, float] = {}
-        # Each look at a job in a bucket is some requests.
+        # Each look at a job in a bucket costs some requests.
         every_seconds = max(_TICK_SECONDS, folders.files.sight_seconds)
         self.loop = BackgroundLoop(f"{kind.name}-supervisor", self.tick, every_seconds=every_seconds)
 
     def start(self) -> None:
-        """Supervise in a thread of its own until :meth:`stop`."""
+        """Supervise in the background until :meth:`stop`."""
         self._renewal.start()
         self.loop.start()
 
     def stop(self) -> None:
-        """Stop supervising; drivers go on. A launch under way may still end; :meth:`join` waits for it."""
+        """Stop supervising; drivers continue. :meth:`join` waits for launches under way."""
         self.loop.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._tasks.stop()
 
     def join(self) -> None:
-        """Wait for launches under way after :meth:`stop`, then let other supervisors have the jobs."""
+        """Wait for launches under way after :meth:`stop`, then release the jobs to other supervisors."""
         self._pool.shutdown()
         self._tasks.join()
         self._renewal.stop()
@@ -124,7 +124,7 @@ class JobSupervisor:
             self._store.release_all(self._owner)
 
     def wake(self) -> None:
-        """Look now, not at the next half second."""
+        """Look now instead of at the next tick."""
         self.loop.wake()
 
     def folder(self, job_id: str) -> JobFolder:
@@ -132,10 +132,10 @@ class JobSupervisor:
         return self.folders.of(job_id)
 
     def interrupt(self, why: str) -> None:
-        """Stop every job that runs and is not another one's; to be called after :meth:`stop`.
+        """Stop every running job that no other supervisor holds; call it after :meth:`stop`.
 
-        Each is FAILED as interrupted and can be retried, or PENDING for the next supervisor where its kind goes on
-        by itself. A paused one stays paused without its driver.
+        A job becomes FAILED as interrupted and can be retried, or PENDING for the next supervisor if its kind goes
+        on by itself. A paused job stays paused, without its driver.
         """
         self._take_over()
         for job in self._store.held(self._kind.name, self._owner):
@@ -156,7 +156,7 @@ class JobSupervisor:
             self._restart(job, why, wait_seconds=0.0, counts=False)
 
     def tick(self) -> None:
-        """Look at every job of this supervisor once, and at what is nobody's."""
+        """Look at every job of this supervisor once, and take jobs that nobody holds."""
         self._take_over()
         held = self._store.held(self._kind.name, self._owner)
         for job in held:
@@ -174,9 +174,9 @@ class JobSupervisor:
         self._forget({job.id for job in (*held, *claimed)})
 
     def _forget(self, held: set[str]) -> None:
-        """Let go of what was noted of jobs that other supervisors have by now."""
+        """Drop the memory of jobs that other supervisors hold now."""
         kept = held | self._settling.keys() | self._launching
-        # Launches in other threads add to it.
+        # A copy of the keys: launches in other threads add to the dict.
         for job_id in list(self._watches):
             if job_id not in kept:
                 self._watches.pop(job_id, None)
@@ -185,13 +185,13 @@ class JobSupervisor:
     def _clean(self) -> None:
         clean_folders(self._store, self.folders, keep=self._keep, now=datetime.now(UTC))
         if self._kind.is_forgotten:
-            # Never before its folder: a folder without a job is removed when it is a day old.
+            # A record outlives its folder: a folder without a job is removed after a day.
             keep_for = max(_KEEP_RECORDS, self._keep)
             if forgotten := self._store.forget_jobs(self._kind.name, keep=_KEPT_RECORDS, keep_for=keep_for):
                 _LOG.info("forgot jobs", kind=self._kind.name, jobs=forgotten)
 
     def _guarded(self, job_id: str, do: Callable[[], None]) -> None:
-        """Let one job's trouble be its own."""
+        """Log the job's error, so that it does not affect other jobs."""
         try:
             do()
         except _OVERTAKEN as exc:
@@ -200,7 +200,7 @@ class JobSupervisor:
             _LOG.exception("the supervision of a job failed; trying again", job_id=job_id)
 
     def _take_over(self) -> None:
-        """Renew what is held, and take what others have left."""
+        """Renew the own leases, and take jobs that other supervisors have left."""
         self._renewal.looked()
         for name in self._store.owners(self._kind.name):
             owner = LeaseOwner.parse(name)
@@ -214,9 +214,9 @@ class JobSupervisor:
         try:
             folder = self.folder(job.id)
             try:
-                # A folder that was removed is found before Spark starts for nothing.
+                # A missing folder is found before Spark starts in vain.
                 folder.read_specification()
-                # The server, if there is one, starts before the attempt does: a cancel meanwhile is just that.
+                # Start the server, if any, before the attempt: a cancel meanwhile simply cancels a PENDING job.
                 self._launcher.prepare()
                 attempt = self._store.begin_attempt(job.id, owner=self._owner)
             except SelectionGoneError as exc:
@@ -227,12 +227,12 @@ class JobSupervisor:
             except RefeedError as exc:
                 if not self.loop.is_stopping:
                     self._finish(job, _failure(job, exc))
-                # Else it is the launcher's end: the job stays PENDING for the next supervisor.
+                # Otherwise the launcher was closed: the job stays PENDING for the next supervisor.
                 return
             self._launch_attempt(attempt, folder)
         finally:
             self._launching.discard(job.id)
-        # Of one that failed not: it would fail again at once, for as long as a disk is full.
+        # Not after an error: the launch would fail again at once, for as long as a disk is full.
         self.wake()
 
     def _launch_attempt(self, attempt: Job, folder: JobFolder) -> None:
@@ -265,12 +265,12 @@ class JobSupervisor:
 
     def _follow(self, job: Job) -> None:
         if job.state is JobState.PAUSED and job.driver is None:
-            # It waits for a resume, which launches it again.
+            # The job waits for a resume, which launches it again.
             return
         folder = self.folder(job.id)
         self._write_progress(job.id)
         reason = self._watch_of(job.id).death(job, self._launcher)
-        # Read after the look at the process: an outcome is written before its driver ends.
+        # Read after the check of the process: a driver writes its outcome before it ends.
         outcome = folder.read_outcome(job.epoch)
         if outcome is not None:
             self._end(job, outcome, folder)
@@ -280,9 +280,9 @@ class JobSupervisor:
             self._steer(job, folder)
 
     def _end(self, job: Job, outcome: Outcome, folder: JobFolder) -> None:
-        """Take the driver's word for how the attempt ended."""
+        """Move the job by the outcome that its driver wrote."""
         if outcome.state is JobState.CANCELLED and job.state is not JobState.CANCELLING:
-            # Its folder told it so, and nobody did: a replica that stood still in writing an order wakes up late.
+            # A STOP that nobody wants: a replica that was suspended while it wrote an order woke up late.
             self._bury(job, "Something stopped the driver, although nobody cancelled the job.", folder)
         elif outcome.state is not JobState.PAUSED:
             self._finish(job, outcome)
@@ -291,13 +291,13 @@ class JobSupervisor:
         elif self._is_paused(job, folder):
             self._let_go_of_driver(job, "The job was paused for a long time. A resume launches another driver.")
         else:
-            # Resumed in the moment in which the driver left.
+            # The job was resumed while the driver was ending.
             self._restart(
                 job, "The driver ended after a long pause, just before the resume.", wait_seconds=0.0, counts=False
             )
 
     def _bury(self, job: Job, reason: str, folder: JobFolder) -> None:
-        """Go on after a driver that died without a word."""
+        """Move a job whose driver died without an outcome."""
         if job.state is JobState.CANCELLING:
             self._finish(job, Outcome(job.epoch, JobState.CANCELLED))
             return
@@ -316,16 +316,16 @@ class JobSupervisor:
             self._finish(job, Outcome(job.epoch, JobState.FAILED, {"code": "driver_died", "message": message}))
 
     def _is_paused(self, job: Job, folder: JobFolder) -> bool:
-        """Whether the job is paused, and let the store know of a pause by its driver."""
+        """Whether the job is paused; a pause by its driver is written to the store."""
         if job.state is JobState.PAUSED:
             return True
         why = folder.read_pause(job.epoch)
         if why is None:
             return False
         folder.write_control(_control_of(job, Order.PAUSE))
-        # What it paused for is known by now, and may not have been at the last look: how many rows there are.
+        # The figures for the decision, such as the number of rows, may be newer than the last look.
         self._write_progress(job.id)
-        # A driver pauses for a decision alone: about its canary, or about an approval.
+        # A driver pauses only for a decision of a person, about its canary or an approval.
         self._store.move(
             job.id,
             JobState.PAUSED,
@@ -358,10 +358,10 @@ class JobSupervisor:
         _LOG.info("a job will be launched again", job_id=job.id, why=why)
 
     def _steer(self, job: Job, folder: JobFolder) -> None:
-        """See that the driver is told what the store says."""
+        """Make the driver's control follow the job's state in the store."""
         if job.state is JobState.RUNNING and self._is_paused(job, folder):
             return
-        # Before the control, which a full disk does not take.
+        # The kill comes first: writing the control fails on a full disk.
         if job.state is JobState.CANCELLING and job.driver is not None and job.driver.is_here:
             since = self._cancelling_since.setdefault((job.id, job.epoch), time.monotonic())
             if time.monotonic() - since > _CANCEL_SECONDS:
@@ -369,7 +369,7 @@ class JobSupervisor:
         wanted = _control_of(job, _ORDERS[job.state])
         is_astray = self._watch_of(job.id).is_astray(wanted, at_once=job.state is JobState.CANCELLING)
         if is_astray and self._store.get(job.id).version == job.version:
-            # A service that died between the store and the control left only one of them.
+            # A service died after it wrote the store and before it wrote the control.
             folder.write_control(wanted)
 
     def _finish(self, job: Job, outcome: Outcome) -> None:
@@ -394,16 +394,16 @@ class JobSupervisor:
         _LOG.info("finished", job_id=job.id, state=outcome.state.value, why=why)
 
     def _fence(self, job: Job) -> None:
-        """See that nothing of this attempt publishes on: on a Connect server, tasks outlive a driver."""
+        """Stop all tasks of this attempt: on a Connect server they outlive the driver."""
         folder = self.folder(job.id)
-        # Somebody may have removed it, and with it all that there was to publish.
+        # Without the folder there is nothing to publish.
         if folder.exists():
             folder.write_control(_control_of(job, Order.STOP))
             self._write_progress(job.id)
 
     def _settle(self) -> None:
         for job_id, until in list(self._settling.items()):
-            # One whose files can't be read must not keep what waits from being launched.
+            # A job with unreadable files must not prevent launches of others.
             self._guarded(job_id, partial(self._write_progress, job_id))
             if time.monotonic() > until:
                 del self._settling[job_id]

@@ -1,4 +1,4 @@
-"""Sessions of people who signed in with an identity provider: its tokens stay here, encrypted, and are renewed."""
+"""Sessions of people who signed in with an identity provider, whose tokens are stored encrypted and renewed."""
 
 import base64
 import hashlib
@@ -31,13 +31,13 @@ _TOKEN: Final = re.compile(r"ru_[A-Za-z0-9_-]{43}")
 _SECRET_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
 _LIFE: Final = timedelta(hours=12)
-# New tokens are asked for this long before the old ones end, so that nobody waits for the provider; tokens of a
-# short life in their last quarter.
+# Tokens are renewed this long before they expire, so that no call waits for the provider; short-lived tokens are
+# renewed in the last quarter of their life.
 _RENEW_AHEAD: Final = timedelta(seconds=60)
 _RENEW_SHARE: Final = 4
-# 2100-01-01; a token that claims to be good for longer is good until then.
+# 2100-01-01: the latest expiry; a later one in a token counts as this.
 _LATEST_END: Final = 4_102_444_800
-# Longer than the provider may take to answer: another replica tries after that.
+# Longer than the provider may take to answer; afterwards another replica tries.
 _CLAIM: Final = timedelta(seconds=15)
 _WAIT_SECONDS: Final = 6.0
 _LOOK_SECONDS: Final = 0.1
@@ -47,7 +47,7 @@ BearerKind = Literal["access_token", "id_token"]
 
 @dataclass(frozen=True, slots=True)
 class SessionTokens:
-    """What a session keeps of the provider; ``subject`` is whom its ID token named at the sign-in."""
+    """The provider's tokens of a session; ``subject`` is the ID token's subject at the sign-in."""
 
     subject: str
     bearer: str
@@ -56,10 +56,10 @@ class SessionTokens:
 
 
 class UserSessionDesk:
-    """Opens, renews and ends sessions that stand for the tokens of a person.
+    """Opens, renews and ends sessions that stand for a person's tokens.
 
-    Only the digest of a session's own token is kept. The provider's tokens are encrypted with a key that is
-    derived from that token, so that the job store alone does not give them away. Each use verifies the bearer
+    Only the digest of a session's own token is stored. The provider's tokens are encrypted with a key that is
+    derived from the session's token, so the job store alone does not reveal them. Each use verifies the bearer
     token again, as if the caller had sent it.
     """
 
@@ -79,11 +79,11 @@ class UserSessionDesk:
         self._bearer: BearerKind = bearer
 
     def open(self, issued: IssuedTokens, *, nonce: str) -> tuple[UserSession, Mapping[str, Any], str]:
-        """Open a session with the tokens of a sign-in; return it, the claims that count, and its own token.
+        """Open a session for the tokens of a sign-in; return it, the bearer token's claims, and its own token.
 
         Raises:
-            SignInRefusedError: a token is missing, or not good; ``why`` says which and why, for the log.
-            IdentityUnavailableError: the issuer's keys can't be had now.
+            SignInRefusedError: a token is missing or invalid; ``why`` has the reason, for the log.
+            IdentityUnavailableError: the issuer's keys are not available now.
         """
         if issued.id_token is None:
             raise SignInRefusedError(
@@ -115,11 +115,11 @@ class UserSessionDesk:
         return session, claims, token
 
     def authenticate(self, token: str) -> tuple[UserSession, Mapping[str, Any]]:
-        """Return the session of a token, and what its bearer token claims now; renews that when it is due.
+        """Return the session of a token and the claims of its bearer token, which is renewed if due.
 
         Raises:
-            UnauthenticatedError: there is no such session, or it has ended, or its bearer token does not count.
-            IdentityUnavailableError: the issuer's keys, or new tokens, can't be had now.
+            UnauthenticatedError: there is no such session, it has ended, or its bearer token is invalid.
+            IdentityUnavailableError: the issuer's keys, or new tokens, are not available now.
         """
         session = self._find(token)
         kept = _unseal(token, session)
@@ -132,7 +132,7 @@ class UserSessionDesk:
             raise
 
     def end(self, token: str) -> str | None:
-        """End a session and return its ID token, by which the provider ends its own; None without one."""
+        """End a session and return its ID token, for the sign-out at the provider; None without a session."""
         try:
             kept = _unseal(token, self._find(token))
         except UnauthenticatedError:
@@ -151,9 +151,9 @@ class UserSessionDesk:
         return session
 
     def _renew(self, token: str, session: UserSession, kept: SessionTokens) -> tuple[UserSession, SessionTokens]:
-        """Return the session with new tokens, or as it is while its bearer token still counts.
+        """Return the session with new tokens, or unchanged while its bearer token is still valid.
 
-        One replica asks the provider: a refresh token may be good for one use only.
+        Only one replica asks the provider, since a refresh token may be valid for one use only.
         """
         now = datetime.now(UTC)
         if not self._store.claim_renewal(session, now=now, until=now + _CLAIM):
@@ -161,7 +161,7 @@ class UserSessionDesk:
         try:
             renewed = self._ask_tokens(kept)
         except IdentityUnavailableError:
-            # The claim stays, so that the provider is not asked again by every call.
+            # The claim stays, so that not every call asks the provider again.
             if now < session.token_expires_at:
                 return session, kept
             raise
@@ -178,7 +178,7 @@ class UserSessionDesk:
             revision=session.revision + 1,
         )
         if not self._store.renew_user_session(after):
-            # It was ended meanwhile, or took so long that another one renewed it.
+            # The session was ended meanwhile, or another replica renewed it after the claim's end.
             found = self._find(token)
             return found, _unseal(token, found)
         return after, renewed
@@ -187,11 +187,11 @@ class UserSessionDesk:
         assert kept.refresh_token is not None, "a session without one is never renewed"
         issued = self._provider.refresh(kept.refresh_token)
         if self._bearer == "id_token" and issued.id_token is None:
-            # OpenID Connect Core 1.0, 12.2: it "might not contain an id_token"; the first one is then the last.
+            # OpenID Connect Core 1.0, 12.2: it "might not contain an id_token"; then the session can't be renewed.
             return replace(kept, refresh_token=None)
         id_token = kept.id_token
         if issued.id_token is not None:
-            # OpenID Connect Core 1.0, 12.2: the same subject, and no nonce is needed.
+            # OpenID Connect Core 1.0, 12.2: the subject must be the same; no nonce is needed.
             if self._id_verifier.read_claims(issued.id_token, nonce=None)["sub"] != kept.subject:
                 raise SignInRefusedError("The identity provider returned the tokens of another person.")
             id_token = issued.id_token
@@ -244,7 +244,7 @@ def _unseal(token: str, session: UserSession) -> SessionTokens:
 
 
 def _key(token: str) -> bytes:
-    # The token has 256 random bits, so that one HMAC with a label derives a key that its digest does not show.
+    # The token has 256 random bits, so one HMAC with a label gives a key that the stored digest does not reveal.
     return hmac.new(token.encode(), b"refeed user session", hashlib.sha256).digest()
 
 

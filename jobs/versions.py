@@ -1,4 +1,4 @@
-"""Versions of a job that a caller names: a call is refused when the job is at none of them."""
+"""Versions of a job that a caller names: a call is refused if the job is at none of them."""
 
 from collections.abc import Collection
 
@@ -20,5 +20,5 @@ def check_version(job: Job, versions: Versions) -> None:
 
 
 def expected_version(job: Job, versions: Versions) -> int | None:
-    """Return the version that the store is to find: the one that was read, where the caller named some."""
+    """Return the version that the store must find: the version read, if the caller named any."""
     return None if versions is None else job.version

@@ -1,4 +1,4 @@
-"""Jobs with a driver as people see them: one shape for the API and for ``--json``."""
+"""Jobs with a driver as people see them: one schema for the API and ``--json``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -37,10 +37,10 @@ class DrivenJob:
 
     @classmethod
     def read(cls, job: Job, **own: Any) -> Self:
-        """Return a job of the store with the fields of its kind.
+        """Return the view of a stored job, with the fields of its kind.
 
         Raises:
-            ValueError: another release wrote a value that this shape does not have.
+            ValueError: another release wrote a value that this schema does not have.
         """
         names = [each.name for each in fields(DrivenJob) if each.name != "etag"]
         shown: Self = cls._adapter().validate_python(
@@ -49,7 +49,7 @@ class DrivenJob:
         return shown
 
     def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
+        """Return the job in the API's JSON."""
         shown: dict[str, Any] = self._adapter().dump_python(self, mode="json", by_alias=True)
         return shown
 
@@ -60,7 +60,7 @@ class DrivenJob:
 
 
 def shape_of(example: Mapping[str, Any]) -> dict[str, Any]:
-    """Return pydantic's configuration of a kind; ``example`` is one of its jobs but for what most jobs have."""
+    """Return pydantic's configuration of a kind; ``example`` is a job of the kind without the usual fields."""
     usual = {
         "state": "SUCCEEDED",
         "created_by": "key:ann",
@@ -71,7 +71,7 @@ def shape_of(example: Mapping[str, Any]) -> dict[str, Any]:
         "error": None,
         "etag": '"5"',
     }
-    # Every field is in every answer, whether a request may leave it out or not.
+    # Every answer has every field, also those that a request may leave out.
     return {
         "json_schema_serialization_defaults_required": True,
         "json_schema_extra": {"examples": [{**usual, **example}]},

@@ -1,4 +1,4 @@
-"""The audit log: who asked for what, and what came of it; only ever added to."""
+"""The audit log: who requested what, and its outcome; lines are only appended."""
 
 from datetime import UTC, datetime
 

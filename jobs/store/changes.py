@@ -1,4 +1,4 @@
-"""Changes that wait for a second person: jobs that nothing but a decision carries out."""
+"""Changes that wait for a second person: jobs whose only step is the decision."""
 
 from dataclasses import asdict
 from typing import Final
@@ -13,17 +13,17 @@ CHANGE: Final = "change"
 
 
 class Changes:
-    """Keeps what somebody asked for until it is decided. Nobody forgets a change that has ended."""
+    """Keeps requested changes until they are decided; ended changes stay for ever."""
 
     _database: Database
 
     def create_change(self, asked: ChangeRequest) -> Job:
-        """Keep a PENDING change; the same request by the same caller gives back the one that waits."""
+        """Create a PENDING change; a waiting change with the same request and caller is returned instead."""
         with self._database.write_now(f"create {CHANGE}") as (connection, now):
             by = asked.requester
             request = {**asdict(asked), "requester": {**asdict(by), "scopes": sorted(by.scopes)}}
             for job in find_active_jobs(connection, CHANGE, asked.subject):
-                # With a key of the same name they may hold other scopes by now.
+                # The caller's scopes may differ by now: another key can have the same name.
                 is_same = {**request, "requester": job.request.get("requester")} == job.request
                 if is_same and job.created_by == by.name and now < job.created_at + EXPIRES_AFTER:
                     return job
@@ -40,7 +40,7 @@ class Changes:
 
 
 def change_of(job: Job) -> ChangeRecord:
-    """Return a job of the kind change as people see it."""
+    """Return the change of a job of this kind."""
     memory = job.memory
     return ChangeRecord(
         job.id,

@@ -1,4 +1,4 @@
-"""The database behind the store: connections, transactions, locks, the schema, and its errors in our words."""
+"""The store's database: connections, transactions, locks, the schema, and the translation of its errors."""
 
 import json
 import sqlite3
@@ -23,10 +23,10 @@ _BUSY_SECONDS: Final = 15.0
 _BUSY_POLL_SECONDS: Final = 0.02
 _CONNECT_SECONDS: Final = 5
 _MIGRATE_SECONDS: Final = 120
-# A replica that is stopped in the middle of a transaction loses it, and its locks, while others still wait for
-# them: were this longer than their wait, each of them would fail for as long as it lasts.
+# A replica that is suspended in a transaction loses it, with its locks, after this time. This must be shorter than
+# the others' lock timeout: else they would fail while they wait for the locks.
 _IDLE_SECONDS: Final = 5.0
-# A server whose machine is gone answers nothing, not even that: without these a call would wait for hours.
+# A server whose machine is gone sends not even a reset: without these a call would wait for hours.
 _KEEPALIVE: Final = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -40,14 +40,14 @@ _render_json: Final = partial(json.dumps, default=to_plain)
 
 
 class Database:
-    """One SQLite file, or one PostgreSQL database, brought to the newest schema when it is opened.
+    """One SQLite file or one PostgreSQL database, migrated to the newest schema when it is opened.
 
-    SQLite serves several threads and processes of one machine: write-ahead logging lets readers go on while one
-    writes, and a writer waits up to 15 s for its turn. PostgreSQL serves several machines.
+    SQLite serves several threads and processes of one machine: with write-ahead logging readers continue while one
+    process writes, and a writer waits up to 15 s for its turn. PostgreSQL serves several machines.
 
     Raises:
-        SettingsError: the url is none of a SQLite file or a PostgreSQL database.
-        StoreUnavailableError: it does not answer, or is of a newer Refeed; any call may raise it.
+        SettingsError: the url is neither of a SQLite file nor of a PostgreSQL database.
+        StoreUnavailableError: it does not answer, or a newer Refeed wrote it; any call may raise it.
     """
 
     def __init__(self, url: str | URL) -> None:
@@ -66,7 +66,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """Give a connection whose reads see one state of the data."""
+        """Yield a connection whose reads see one snapshot of the data."""
         if self._joined.connection is not None:
             yield self._joined.connection
             return
@@ -77,11 +77,11 @@ class Database:
 
     @contextmanager
     def write(self, lock: str | None = None) -> Iterator[Connection]:
-        """Give a connection whose changes are kept together, or not at all.
+        """Yield a connection in one transaction: its changes are committed together or not at all.
 
-        What this thread reads and writes within the block joins it. SQLite has one writer at a time, so the block
-        must not wait for anything else. On PostgreSQL, what is read with ``for update`` waits for others that
-        change the same row, and of those who name the same ``lock`` one goes at a time.
+        Other calls of this thread within the block join the transaction. SQLite has one writer at a time, so the
+        block must not wait for anything else. On PostgreSQL a read ``for update`` waits for transactions that
+        change the same row, and transactions with the same ``lock`` run one at a time.
         """
         with ExitStack() as stack:
             connection = self._joined.connection
@@ -98,12 +98,12 @@ class Database:
 
     @contextmanager
     def write_now(self, lock: str | None = None) -> Iterator[tuple[Connection, datetime]]:
-        """Give what :meth:`write` gives, and the time of its clock."""
+        """Yield the connection of :meth:`write` and the time of :meth:`now`."""
         with self.write(lock) as connection:
             yield connection, self.now(connection)
 
     def now(self, connection: Connection) -> datetime:
-        """Return the time of the clock that leases go by: PostgreSQL's own, as replicas' clocks may differ."""
+        """Return the time by which leases are measured: PostgreSQL's own, since replicas' clocks may differ."""
         if not self.is_shared:
             return datetime.now(UTC)
         moment: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
@@ -115,7 +115,7 @@ class Database:
                 return
         with self.write() as connection:
             if self.is_shared:
-                # Another replica may be at it: longer than any other wait, as its data may be large.
+                # Another replica may migrate now, which takes longer than other transactions if the data is large.
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_MIGRATE_SECONDS}s'")
                 connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
                 _lock(connection, "migrate")
@@ -124,7 +124,7 @@ class Database:
 
 
 class _Joined(threading.local):
-    """The connection of the transaction that this thread's calls join, and the locks that it holds."""
+    """The connection and locks of the transaction that this thread's calls join."""
 
     connection: Connection | None = None
 
@@ -151,7 +151,7 @@ def _run_migrations(connection: Connection) -> None:
     config.attributes["connection"] = connection
     try:
         if _revision(connection) is None and sa.inspect(connection).has_table(JOBS.name):
-            # Made by a Refeed that had no migrations: its tables are the first revision's.
+            # A Refeed without migrations made this store: its tables are those of the first revision.
             command.stamp(config, "0001")
         command.upgrade(config, SCHEMA_REVISION)
     except CommandError as exc:
@@ -194,10 +194,10 @@ def _create_engine(url: URL) -> Engine:
     engine = sa.create_engine(
         url,
         json_serializer=_render_json,
-        # Costs a round trip, and a server that was restarted in between costs nothing else.
+        # Costs a round trip, and prevents errors after a restart of the server.
         pool_pre_ping=True,
         pool_timeout=_BUSY_SECONDS,
-        # A pooler between us and the server knows nothing of prepared statements.
+        # A pooler in front of the server may not support prepared statements.
         connect_args={"connect_timeout": _CONNECT_SECONDS, "prepare_threshold": None, **_KEEPALIVE},
     )
     sa.event.listen(engine, "connect", _on_postgresql_connect)
@@ -205,7 +205,7 @@ def _create_engine(url: URL) -> Engine:
 
 
 def _on_sqlite_connect(connection: Any, _record: Any) -> None:
-    # The driver must not open transactions by itself: BEGIN IMMEDIATE is ours to say.
+    # The driver must not open transactions by itself: this module sends BEGIN IMMEDIATE.
     connection.isolation_level = None
     _log_ahead(connection)
     for pragma in ("synchronous = FULL", "foreign_keys = ON"):
@@ -213,11 +213,11 @@ def _on_sqlite_connect(connection: Any, _record: Any) -> None:
 
 
 def _log_ahead(connection: Any) -> None:
-    """Let the file keep a write-ahead log, which it then does for good.
+    """Switch the file to write-ahead logging, which is permanent.
 
-    The change needs the file alone, and SQLite does not wait for that as it waits for a writer's turn
-    (https://sqlite.org/c3ref/busy_handler.html): of several that open an earlier store at once, all
-    but one would fail with "database is locked".
+    The switch needs exclusive access, for which SQLite does not use its busy handler
+    (https://sqlite.org/c3ref/busy_handler.html): without this retry, all but one of several processes that open
+    an earlier store at once would fail with "database is locked".
     """
     give_up_at = time.monotonic() + _BUSY_SECONDS
     while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
@@ -230,7 +230,7 @@ def _log_ahead(connection: Any) -> None:
 
 
 def _on_sqlite_begin(connection: Connection) -> None:
-    # A writer takes its lock at the start: one that upgraded later could fail with "database is locked".
+    # A writer takes its lock at the start: a later upgrade could fail with "database is locked".
     writes = connection.get_execution_options().get("refeed_write", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -245,7 +245,7 @@ def _on_postgresql_connect(connection: Any, _record: Any) -> None:
 
 
 def _lock(connection: Connection, name: str) -> None:
-    """Wait until nobody else is in a transaction that named the same lock."""
+    """Wait until no other transaction holds the same lock, and take it until the transaction's end."""
     number = zlib.crc32(name.encode()) - (1 << 31)
     connection.execute(
         sa.select(sa.func.pg_advisory_xact_lock(sa.cast(_LOCKS, sa.Integer), sa.cast(number, sa.Integer)))
@@ -254,7 +254,7 @@ def _lock(connection: Connection, name: str) -> None:
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Let nothing of the database's own errors out: they quote SQL and values."""
+    """Translate all errors of the database, which quote SQL and values."""
     try:
         yield
     except UnicodeEncodeError as exc:

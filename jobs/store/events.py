@@ -16,14 +16,14 @@ MANIFEST: Final = "manifest"
 KEY: Final = "key"
 TOPIC: Final = "topic"
 SOURCE: Final = "source"
-# More than a day of a stream whose process dies as often as it can.
+# More than a day of a stream whose process dies as often as possible.
 KEPT_LINES: Final = 5000
-# What a job in steps does is told in the history of its stream.
+# Lines of jobs in steps are not listed: the history of the stream has them too.
 _LISTED: Final = ("backfill", "merge", "compaction", STREAM, MANIFEST, TOPIC, SOURCE)
 
 
 class Events:
-    """Reads the histories of all objects as one list; of each object only the newest lines are kept."""
+    """Reads the histories of all objects as one list; only the newest lines of each object are kept."""
 
     _database: Database
 
@@ -37,12 +37,12 @@ class Events:
         after: int = 0,
         with_keys: bool = False,
     ) -> list[HistoryEvent]:
-        """Return up to ``limit`` lines, newest first, of the object ``of`` if it is given.
+        """Return up to ``limit`` lines, newest first, of all objects or of ``of``.
 
-        An object is its resource and its id, of a job the id alone, and without the id all of that resource are
-        meant. ``before`` is the time and the number of the line that the page before ended with; only lines with a
-        number above ``after`` are there. Lines of keys are there ``with_keys`` alone. In the list of all objects a
-        job's verdicts and reports are left out: they change nothing.
+        ``of`` is a resource and an id: for a job the resource may be None, and without an id all objects of the
+        resource are meant. ``before`` is the time and number of the last line of the page before; only lines with
+        a number above ``after`` are returned. Lines of keys need ``with_keys``. Lists of many objects leave out
+        the findings of jobs, which change nothing.
         """
         columns = EVENTS.c
         query = sa.select(EVENTS).order_by(columns.at.desc(), columns.number.desc()).limit(limit)
@@ -78,7 +78,7 @@ class Events:
         at: datetime | None = None,
         **fields: Any,
     ) -> None:
-        """Add a line to the history of a topic or a source; one with the same text and ``at`` is added once."""
+        """Append a line to the history of a topic or source, unless it has one with the same text and ``at``."""
         with self._database.write(f"{resource} {name}") as connection:
             known = () if at is None else read_events(connection, resource, name, 0)
             if all((each.at, each.what) != (at, what) for each in known):
@@ -99,9 +99,9 @@ def append_event(
     generation: int | None = None,
     **fields: Any,
 ) -> None:
-    """Add a line to the history of an object; its row must be held, so that numbers grow as lines become visible.
+    """Append a line to the history of an object, and delete its oldest lines beyond the limit.
 
-    The newest lines are kept.
+    The caller must hold the object's row, so that lines become visible in the order of their numbers.
     """
     columns = EVENTS.c
     given = {field: value for field, value in fields.items() if value is not None}

@@ -1,4 +1,4 @@
-"""A short memory of figures: one row a minute for each stream and each job that runs, thinned to one an hour."""
+"""Recent figures of streams and running jobs: a row per minute, later thinned to one per hour."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from jobs.store.tables import FIGURES
 
 KEEP_MINUTES: Final = timedelta(hours=24)
 KEEP_HOURS: Final = timedelta(days=30)
-# Figures of a later time are of a clock that was ahead.
+# Figures further in the future were recorded by a clock that was ahead.
 _AHEAD: Final = timedelta(hours=2)
 
 
@@ -26,24 +26,24 @@ class FigurePoint:
 
 
 def stream_subject(name: str) -> str:
-    """Return what a stream's figures are kept under."""
+    """Return the subject of a stream's figures."""
     return f"stream:{name}"
 
 
 def job_subject(job_id: str) -> str:
-    """Return what a job's figures are kept under."""
+    """Return the subject of a job's figures."""
     return f"job:{job_id}"
 
 
 class FigureHistory:
-    """Keeps one row a minute of each subject for a day, and the first one of each hour for a month."""
+    """Keeps one row a minute of each subject for a day, and that of each full hour for a month."""
 
     _database: Database
 
     def put_figures(self, at: datetime, figures: Mapping[str, Mapping[str, Any]]) -> None:
-        """Keep figures by their subjects under the minute of ``at``, and forget those that are too old.
+        """Store figures by subject under the minute of ``at``, and delete figures that are too old.
 
-        Of several replicas that keep the same minute of a subject the first one counts.
+        If several replicas store the same minute of a subject, the first one counts.
         """
         minute = at.replace(second=0, microsecond=0)
         with self._database.write("figures") as connection:
@@ -56,7 +56,7 @@ class FigureHistory:
             ]
             if rows:
                 connection.execute(FIGURES.insert(), rows)
-            # Each is a range of the index: one statement for all of them reads every row each minute.
+            # Each statement deletes a range of the index: one statement for all would read every row each minute.
             for is_hourly, kept in ((False, KEEP_MINUTES), (True, KEEP_HOURS)):
                 for is_wrong in (FIGURES.c.at < minute - kept, FIGURES.c.at > minute + _AHEAD):
                     connection.execute(FIGURES.delete().where(FIGURES.c.is_hourly == is_hourly, is_wrong))

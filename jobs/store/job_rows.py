@@ -1,4 +1,4 @@
-"""Jobs' rows, and what they are checked for before they change."""
+"""Jobs' rows, and the checks before they change."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -16,7 +16,7 @@ from model.event import HistoryEventType
 from model.job import ACTIVE_STATES, FINAL_STATES, JobState
 
 _ENDED: Final = sorted(state.value for state in FINAL_STATES)
-# Named one by one, so that the index by state is used: most jobs in a store have ended.
+# The states are listed, so that the index by state is used: most jobs in a store have ended.
 IS_ACTIVE: Final = JOBS.c.state.in_(sorted(state.value for state in ACTIVE_STATES))
 JOB_RECORDS: Final = Records(JOBS, Job, "job", JobNotFoundError)
 
@@ -24,7 +24,7 @@ JOB_RECORDS: Final = Records(JOBS, Job, "job", JobNotFoundError)
 def find_active(connection: Connection, *where: sa.ColumnElement[bool]) -> list[Job]:
     """Return the jobs that have not ended and for which the conditions hold, oldest first."""
     query = sa.select(JOBS).where(*where, IS_ACTIVE)
-    # Sorted here: asked to sort, SQLite would rather walk through every job there ever was.
+    # Sorted in Python: with ORDER BY, SQLite would scan all jobs, ended ones too.
     return sorted(JOB_RECORDS.find_all(connection, query), key=lambda job: job.id)
 
 
@@ -38,7 +38,7 @@ def append_move(
     why: str | None,
     options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Add the line of a job's move to a state, and of the options that it changed on the way."""
+    """Append the line of a job's move to a state, with the names of the options that it changes."""
     fields: dict[str, Any] = {"from": job.state, "to": state, "options": sorted(options or ()) or None}
     what = f"{job.state} -> {state}"
     append_event(
@@ -47,7 +47,7 @@ def append_move(
 
 
 def check_version(job: Job, version: int | None, epoch: int | None) -> None:
-    """Raise unless the job is at the version and in the attempt; None is any.
+    """Raise unless the job is at the version and in the attempt; None allows any.
 
     Raises:
         JobChangedError: it is not.
@@ -59,7 +59,7 @@ def check_version(job: Job, version: int | None, epoch: int | None) -> None:
 
 
 def check_state(job: Job, state: JobState | None) -> None:
-    """Raise unless the job is in the state; None is any.
+    """Raise unless the job is in the state; None allows any.
 
     Raises:
         JobStateError: it is not.
@@ -69,10 +69,10 @@ def check_state(job: Job, state: JobState | None) -> None:
 
 
 def check_owner(job: Job, owner: str | None) -> None:
-    """Raise unless the owner holds the job; None is anybody.
+    """Raise unless the owner holds the job; None allows any owner.
 
     Raises:
-        LeaseLostError: somebody else does.
+        LeaseLostError: it does not.
     """
     if owner is not None and job.lease_owner != owner:
         raise LeaseLostError(f"Another replica supervises {job.id} now.", owner=job.lease_owner)
@@ -81,9 +81,9 @@ def check_owner(job: Job, owner: str | None) -> None:
 def forget_ended(
     connection: Connection, kind: str, *, keep: int, before: datetime | None = None, limit: int = 1000
 ) -> int:
-    """Forget ended jobs of a kind, with their histories, beyond the ``keep`` newest; return how many.
+    """Delete ended jobs of a kind, with their histories, beyond the ``keep`` newest; return their number.
 
-    With ``before`` only those that ended before it go: a clock that is years ahead can't take the newest ones.
+    With ``before`` only jobs that ended earlier are deleted. The ``keep`` newest stay even if the clock is ahead.
     """
     columns = JOBS.c
     newest = sa.select(columns.id).where(columns.kind == kind).order_by(columns.id.desc())
@@ -91,7 +91,7 @@ def forget_ended(
     if last is None:
         return 0
     old = sa.select(columns.id).where(columns.kind == kind, columns.id <= last, columns.state.in_(_ENDED))
-    # Each of the two orders is the order of an index.
+    # The query follows the index by id, or the one by end.
     old = old.order_by(columns.id) if before is None else old.where(columns.finished_at < before)
     ids = connection.scalars(old.limit(limit)).all()
     connection.execute(EVENTS.delete().where(EVENTS.c.resource == kind, EVENTS.c.id.in_(ids)))

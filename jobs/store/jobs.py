@@ -36,8 +36,8 @@ from model.job import FIRST_STATES, JobState, validate_move
 from model.process import Driver
 
 _CREATE_SECONDS: Final = 120.0
-# Those that people ask for by their kind; the others are parts of the history of a stream or a snapshot.
-# Asked for NULL, SQLite would rather walk through every job without a subject by their index than find a state.
+# Jobs without a subject: jobs in steps belong to a stream or a snapshot instead.
+# With IS NULL, SQLite would scan all jobs without a subject by that index instead of using the one by state.
 _HAS_NO_SUBJECT: Final = sa.func.coalesce(JOBS.c.subject, "") == ""
 
 
@@ -49,13 +49,13 @@ class Jobs:
     def begin_create(
         self, kind: str, idempotency: Idempotency, *, actor: str, seconds: float = _CREATE_SECONDS
     ) -> Job | None:
-        """Take the key for one create, before the work that it takes; None means go on, to :meth:`insert`.
+        """Take the key for one create before its work begins; None means: continue, to :meth:`insert`.
 
-        A key is its caller's own. When a create with it ended already, its job is given back; one that neither
-        ends nor lets go (:meth:`ShortLived.abandon_create`) within ``seconds`` is taken for dead.
+        Keys are per caller. If a create with the key has ended, its job is returned. A create that neither ends
+        nor releases the key (:meth:`ShortLived.abandon_create`) within ``seconds`` counts as dead.
 
         Raises:
-            IdempotencyKeyReusedError: the key came before with another fingerprint.
+            IdempotencyKeyReusedError: the key was used with another fingerprint.
             IdempotencyInProgressError: another create with the key is under way.
         """
         with self._database.write_now(f"create {kind}") as (connection, now):
@@ -78,15 +78,15 @@ class Jobs:
         approval: dict[str, Any] | None = None,
         guard: Callable[[Sequence[Job]], None] | None = None,
     ) -> Job:
-        """Keep a new job; the same key with the same fingerprint gives back the job made before.
+        """Store a new job; the same key with the same fingerprint returns the job of the first call.
 
-        ``guard`` sees every active job of the kind, oldest first, and no other create of the kind happens before
-        the new job is kept: what it raises keeps the job from being made.
+        ``guard`` gets every active job of the kind, oldest first, and refuses the new job by raising. No other
+        create of the kind runs between ``guard`` and the insert.
 
         Raises:
-            IdempotencyKeyReusedError: the key came before with another fingerprint.
+            IdempotencyKeyReusedError: the key was used with another fingerprint.
             IdempotencyInProgressError: another create with the key is under way.
-            JobStateError: no job begins in ``state``.
+            JobStateError: a job can't begin in ``state``.
         """
         if state not in FIRST_STATES:
             raise JobStateError(f"A new job can't have the state {state}.", wanted=state.value)
@@ -127,7 +127,7 @@ class Jobs:
             return JOB_RECORDS.get(connection, job_id)
 
     def find_ends(self, job_ids: Collection[str]) -> dict[str, datetime | None]:
-        """Return when each job ended, None while it has not; an id without a job is left out."""
+        """Return when each job ended, None for an active job; ids without a job are left out."""
         query = sa.select(JOBS.c.id, JOBS.c.finished_at).where(JOBS.c.id.in_(job_ids))
         with self._database.read() as connection:
             return {row.id: row.finished_at for row in connection.execute(query)}
@@ -140,13 +140,13 @@ class Jobs:
         order: Sequence[SortOrder] = (),
         after: Sequence[Any] | None = None,
     ) -> list[Job]:
-        """Return up to ``limit`` jobs that the filter lets through, the newest first without an order.
+        """Return up to ``limit`` jobs that match the filter; the default order is newest first.
 
-        ``after`` are the values of a page's last job in the list's order (:func:`jobs.store.sort_key`): what
-        comes after it is listed, whatever was made or ended meanwhile.
+        ``after`` has the last job's values of the page before (:func:`jobs.store.sort_key`): the list continues
+        after them, whatever was created or ended meanwhile.
 
         Raises:
-            RequestInvalidError: a label of the filter, or a field of the order, is none.
+            RequestInvalidError: a label of the filter is invalid, or ``after`` does not fit the order.
         """
         complete = complete_order(order)
         query = sa.select(JOBS).where(*matches(where))
@@ -156,16 +156,16 @@ class Jobs:
             return JOB_RECORDS.find_all(connection, query.order_by(*order_by(complete)).limit(limit))
 
     def count_jobs(self, figures: Sequence[str] = (), *, of_kind: str = "") -> list[JobCount]:
-        """Return how many jobs there are of each kind in each state, with sums of ``figures`` of progress.
+        """Return the number of jobs by kind and state, with sums of ``figures`` of their progress.
 
-        Jobs in steps are not counted. Sums are those of the kind ``of_kind``, and 0 for every other: the jobs that
-        schedules make for years are counted by an index alone. A job without a figure counts as 0.
+        Jobs in steps are not counted. Only the kind ``of_kind`` has sums, other kinds have 0: an index alone
+        counts the jobs that schedules make for years. A job without a figure counts as 0.
         """
         columns, first = JOBS.c, JOBS.alias("first")
-        # Either all jobs of a kind are in steps, or none of them.
+        # Either all jobs of a kind have a subject, or none.
         subject = sa.select(first.c.subject).where(first.c.kind == columns.kind).order_by(first.c.id).limit(1)
         counts = sa.select(columns.state, columns.kind, sa.func.count()).group_by(columns.state, columns.kind)
-        # An INTEGER of PostgreSQL ends at two thousand million; a large backfill publishes more.
+        # PostgreSQL's INTEGER ends at 2^31 - 1; a large backfill publishes more messages.
         sums = [sa.func.sum(sa.cast(columns.progress[name].as_string(), sa.BigInteger)) for name in figures]
         of_states = sa.select(columns.state, *sums).where(columns.kind == of_kind).group_by(columns.state)
         with self._database.read() as connection:
@@ -182,7 +182,7 @@ class Jobs:
         ]
 
     def find_last_failures(self) -> dict[str, datetime]:
-        """Return when the newest FAILED job of each kind ended; a kind without one, or in steps, is left out."""
+        """Return when the last FAILED job of each kind ended; kinds in steps, or without one, are left out."""
         newest = sa.func.max(JOBS.c.finished_at, type_=JOBS.c.finished_at.type).label("newest")
         query = sa.select(JOBS.c.kind, newest).where(JOBS.c.state == JobState.FAILED, _HAS_NO_SUBJECT)
         with self._database.read() as connection:
@@ -190,17 +190,17 @@ class Jobs:
             return {row.kind: row.newest for row in rows if row.newest is not None}
 
     def forget_jobs(self, kind: str, *, keep: int, keep_for: timedelta) -> int:
-        """Forget ended jobs of a kind with their histories, up to a thousand, and return how many.
+        """Delete up to a thousand ended jobs of a kind, with their histories; return their number.
 
-        The ``keep`` newest stay, and those that ended within ``keep_for`` by the store's clock. With a job goes
-        the idempotency key that made it.
+        The ``keep`` newest jobs stay, and those that ended within ``keep_for`` by the store's clock. The
+        idempotency key of a deleted job is free again.
         """
         with self._database.write() as connection:
             before = self._database.now(connection) - keep_for
             return forget_ended(connection, kind, keep=keep, before=before)
 
     def list_active(self, kind: str | None = None) -> list[Job]:
-        """Return every job of a kind, or of all kinds but those in steps, that is not at its end, oldest first."""
+        """Return the active jobs of a kind, or of all kinds except those in steps, oldest first."""
         with self._database.read() as connection:
             return _active(connection, kind)
 
@@ -210,14 +210,14 @@ class Jobs:
             return read_events(connection, JOB_RECORDS.get(connection, job_id).kind, job_id, after)
 
     def begin_attempt(self, job_id: str, *, owner: str | None = None) -> Job:
-        """Give a PENDING job the next epoch: every attempt begun before is out of date from now on.
+        """Give a PENDING job the next epoch, a fencing token: earlier attempts are out of date from now on.
 
-        It stays PENDING until its driver runs, so that a service that dies in between leaves a job that the
-        next one simply launches again.
+        The job stays PENDING until its driver runs: if a service dies in between, the next one launches the job
+        again.
 
         Raises:
-            JobStateError: it is not PENDING any more.
-            LeaseLostError: an ``owner`` is named, and somebody else holds the job.
+            JobStateError: the job is not PENDING any more.
+            LeaseLostError: an ``owner`` is given, and does not hold the job.
         """
         with self._database.write() as connection:
             job = JOB_RECORDS.get(connection, job_id, for_update=True)
@@ -247,18 +247,17 @@ class Jobs:
     ) -> Job:
         """Move the job to ``state`` and write it into the history, in one transaction.
 
-        ``error`` replaces what the job had; ``driver`` is kept when none is given, and forgotten where none can
-        be; ``options`` are changed on the way, and ``memory`` is added to what the job has. A job that a person
-        starts again may have its driver restarted as often as a new one. ``guard`` is as for :meth:`insert`,
-        called when nothing else is against the move.
-        With ``max_running`` it takes one of those places, which :meth:`Leases.claim` gives out otherwise. An end
-        is news, and so is a move with ``awaits_person``: from then on the job waits for somebody to decide.
+        ``error`` replaces the job's error. Without ``driver`` the job keeps its driver, except in PENDING, which
+        has none. ``options`` are merged into the job's, and so is ``memory``. A job that a person starts again
+        gets as many automatic restarts as a new one. ``guard`` is as for :meth:`insert`, called after all other
+        checks. With ``max_running`` the job takes one of these places, which otherwise :meth:`Leases.claim` gives
+        out. An end is news, and so is a move with ``awaits_person``: the job then waits for a person's decision.
 
         Raises:
-            JobStateError: the job's state, as it is now, does not allow it or is not ``expected_state``.
+            JobStateError: the job's current state does not allow the move, or is not ``expected_state``.
             JobChangedError: the job is no longer at ``expected_version`` or in attempt ``expected_epoch``, or
-                others have taken all places.
-            LeaseLostError: an ``owner`` is named, and somebody else holds the job.
+                all places are taken.
+            LeaseLostError: an ``owner`` is given, and does not hold the job.
         """
         now = datetime.now(UTC)
         assert guard is None or max_running is None, "one lock at a time, so that nobody waits in a circle"
@@ -300,9 +299,10 @@ class Jobs:
         approval: dict[str, Any] | None = None,
         expected_version: int | None = None,
     ) -> Job:
-        """Change what a job has beside its state, and write it into the history, in one transaction.
+        """Change a job's data beside its state, and write it into the history, in one transaction.
 
-        ``options`` are changed one by one, None takes one away; the others replace what the job had.
+        ``options`` are merged into the job's; the value None removes one. The other arguments replace their
+        fields.
 
         Raises:
             JobChangedError: the job is no longer at ``expected_version``.
@@ -321,7 +321,7 @@ class Jobs:
                 if not job.state.is_final and not _awaits(approval):
                     changes["news_at"] = None
             changed = JOB_RECORDS.update(connection, job_id, **changes)
-            # What a person asked for; what the service notes beside it is no change of theirs.
+            # Only the options of the request: the service keeps others of its own beside them.
             asked = {name: value for name, value in (options or {}).items() if name in job.request}
             before = {name: job.options.get(name, job.request[name]) for name in asked}
             fields: Any = {"options": sorted(options or ()) or None, "changes": render_changes(before, asked)}
@@ -329,7 +329,7 @@ class Jobs:
             return changed
 
     def forget_driver(self, job_id: str, *, actor: str, why: str, expected_epoch: int) -> Job:
-        """Note that a PAUSED job's driver has ended: a resume launches another one.
+        """Clear the driver of a PAUSED job, which has ended: a resume launches another one.
 
         Raises:
             JobChangedError: the job is no longer PAUSED in attempt ``expected_epoch``.
@@ -344,7 +344,7 @@ class Jobs:
             return changed
 
     def set_progress(self, job_id: str, progress: Mapping[str, Any]) -> None:
-        """Keep the job's figures; no new version, nothing in the history."""
+        """Store the job's figures, without a new version or a line in the history."""
         with self._database.write() as connection:
             connection.execute(JOBS.update().where(JOBS.c.id == job_id).values(progress=dict(progress)))
 
@@ -354,7 +354,7 @@ def _state_changes(job: Job, state: JobState, now: datetime) -> dict[str, Any]:
     if state is JobState.RUNNING and job.started_at is None:
         changes["started_at"] = now
     if state is JobState.PENDING or state.is_final:
-        # Its supervisor has nothing more to do; PENDING jobs are anybody's.
+        # The supervisor has nothing more to do; any supervisor may claim a PENDING job.
         changes |= {"lease_owner": None, "lease_until": None, "not_before": None}
     if state is JobState.PENDING:
         changes |= {"driver": None, "findings": None, "verify_after": None}
@@ -392,7 +392,7 @@ def _awaits(approval: Mapping[str, Any] | None) -> bool:
 def _find_created(
     connection: Connection, kind: str, idempotency: Idempotency, actor: str, now: datetime
 ) -> Job | None:
-    """Return the job made with the key before; its caller must hold the lock on creates of the kind."""
+    """Return the job that the key made before; the caller must hold the lock on creates of the kind."""
     made = JOB_RECORDS.find_made(connection, idempotency, actor=actor, detail="job_id")
     if made is not None:
         if made.kind != kind:

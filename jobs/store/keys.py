@@ -1,4 +1,4 @@
-"""API keys, as digests."""
+"""API keys, stored as digests."""
 
 from dataclasses import asdict
 from datetime import datetime, timedelta
@@ -14,17 +14,17 @@ from jobs.store.rows import read_row
 from jobs.store.tables import KEYS
 from model.event import HistoryEventType
 
-# A key that is used a thousand times a second costs one write in this many seconds.
+# A key's last use is written once in this many seconds, however often it is used.
 _TOUCH_SECONDS: Final = 60
 
 
 class Keys:
-    """Keeps keys; one that was revoked stays, so that its last use can still be seen."""
+    """Keeps keys; a revoked key stays, so that its last use can still be seen."""
 
     _database: Database
 
     def insert_key(self, key: ApiKey, *, actor: str | None = None) -> None:
-        """Keep a new key; its prefix must be its own. ``actor`` made it."""
+        """Store a new key, whose prefix must be unique; ``actor`` created it."""
         with self._database.write() as connection:
             connection.execute(KEYS.insert().values(**asdict(key)))
             _append(connection, key.name, HistoryEventType.CREATED, key.created_at, actor)
@@ -42,7 +42,7 @@ class Keys:
         return None if row is None else read_row(ApiKey, row)
 
     def revoke_key(self, key_id: str, at: datetime, *, actor: str | None = None) -> bool:
-        """Revoke a key, and return whether there is such a key; the first time counts."""
+        """Revoke a key, and return whether it exists; a repeated call changes nothing."""
         with self._database.write() as connection:
             found = connection.execute(sa.select(KEYS).where(KEYS.c.id == key_id).with_for_update()).first()
             if found is not None and found.revoked_at is None:
@@ -51,7 +51,7 @@ class Keys:
             return found is not None
 
     def touch_key(self, key_id: str, at: datetime) -> None:
-        """Note that a key was used; kept to the minute."""
+        """Record that a key was used, to the minute."""
         stale = sa.or_(KEYS.c.last_used_at.is_(None), KEYS.c.last_used_at < at - timedelta(seconds=_TOUCH_SECONDS))
         with self._database.read() as connection:
             is_stale = connection.scalar(sa.select(KEYS.c.id).where(KEYS.c.id == key_id, stale)) is not None

@@ -1,4 +1,4 @@
-"""Leases: which replica of the service looks after which job."""
+"""Leases: which replica of the service supervises which job."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -23,29 +23,29 @@ from jobs.store.tables import JOBS
 from jobs.store.waits import has_passed
 from model.job import ACTIVE_STATES, JobState
 
-# Named one by one, so that the index by state is used: most jobs in a store have ended.
+# The states are listed, so that the index by state is used: most jobs in a store have ended.
 _STARTED: Final = sorted(state.value for state in ACTIVE_STATES - {JobState.PENDING})
-# What takes one of the places of REFEED_MAX_RUNNING; a paused driver publishes nothing.
+# The states that take one of the places of REFEED_MAX_RUNNING; a paused driver publishes nothing.
 _BUSY: Final = (JobState.RUNNING.value, JobState.CANCELLING.value)
 
 
 class Leases:
-    """Gives each active job to one owner at a time, for a while that must be renewed.
+    """Gives each active job to one owner at a time, by a lease that must be renewed.
 
-    A lease says who launches and follows a job, and is no fence: an owner that was stopped may wake up after its
-    lease has gone. So what changes a job names its owner, and what a driver may do is told by its epoch.
+    The owner launches and follows the job. A lease is no fence: an owner that was suspended may wake up after its
+    lease has expired. So each change of a job names its owner, and the epoch is the driver's fencing token.
     """
 
     _database: Database
 
     def claim(self, kind: str, owner: str, *, limit: int, lease_seconds: float) -> list[Job]:
-        """Take PENDING jobs that nobody holds, so that ``limit`` at most run or start over all owners.
+        """Take free PENDING jobs, so that at most ``limit`` jobs run or start over all owners.
 
-        Callers take turns: the caller with the fewest jobs on their way comes first, then the one with the oldest
-        next job; each caller's own come oldest first. A job that waits for an approval, or for the pause before
-        a restart, is left alone.
+        Callers take turns: the caller with the fewest running or starting jobs comes first, then the one with the
+        oldest next job; each caller's jobs are taken oldest first. A job that waits for an approval, or for the
+        pause before a restart, is skipped.
         """
-        # The lock keeps two replicas from filling the same free place; rows are skipped that a cancel holds.
+        # The lock keeps two replicas from filling the same place; rows that a cancel has locked are skipped.
         with self._database.write_now(f"claim {kind}") as (connection, now):
             busy = _busy_by_caller(connection, kind, now)
             room = limit - sum(busy.values())
@@ -53,30 +53,30 @@ class Leases:
                 return []
             free = _claimable(kind, now)
             query = sa.select(JOBS.c.id, JOBS.c.created_by).where(*free)
-            # Sorted here: asked to sort, SQLite would rather walk through every job there ever was.
+            # Sorted in Python: with ORDER BY, SQLite would scan all jobs, ended ones too.
             found = sorted((row.id, row.created_by) for row in connection.execute(query))
             chosen = JOBS.c.id.in_(_take_turns(found, busy, room))
-            # Asked for again: a cancel may have come between.
+            # The conditions are checked again: a job may have been cancelled in between.
             return _give(connection, [chosen, *free], owner, now + timedelta(seconds=lease_seconds))
 
     def has_place(self, kind: str, limit: int) -> bool:
-        """Whether fewer than ``limit`` jobs run or start over all owners, at this moment."""
+        """Whether fewer than ``limit`` jobs run or start now, over all owners."""
         with self._database.read() as connection:
             return count_busy(connection, kind, self._database.now(connection)) < limit
 
     def take_over(self, kind: str, owner: str, *, lease_seconds: float) -> list[Job]:
-        """Take every started job that is not at its end and that nobody looks after any more."""
+        """Take every started, active job whose lease is free or has expired."""
         with self._database.write_now() as (connection, now):
             started = JOBS.c.state.in_(_STARTED)
             free = [JOBS.c.kind == kind, started, _is_free(now)]
             return _give(connection, free, owner, now + timedelta(seconds=lease_seconds))
 
     def renew(self, owner: str, lease_seconds: float) -> None:
-        """Keep what ``owner`` holds for ``lease_seconds`` more; what expired and nobody took counts as held."""
+        """Extend the leases of ``owner`` by ``lease_seconds``, also expired ones that no other owner took."""
         with self._database.write() as connection:
             until = self._database.now(connection) + timedelta(seconds=lease_seconds)
             held = sa.select(JOBS.c.id).where(JOBS.c.lease_owner == owner).with_for_update(skip_locked=True)
-            # A row that another transaction has in hand is renewed the next time, long before it expires.
+            # A row that another transaction has locked is renewed the next time, long before it expires.
             ids = list(connection.scalars(held))
             if not ids:
                 return
@@ -88,13 +88,13 @@ class Leases:
             return find_active(connection, JOBS.c.kind == kind, JOBS.c.lease_owner == owner)
 
     def release_all(self, owner: str) -> None:
-        """Let go of everything that an owner holds, at its end or when it is known to be dead."""
+        """Release every job of an owner that ends or is known to be dead."""
         held = JOBS.update().where(JOBS.c.lease_owner == owner)
         with self._database.write() as connection:
             connection.execute(held.values(lease_owner=None, lease_until=None))
 
     def owners(self, kind: str) -> list[str]:
-        """Return everybody who holds active jobs."""
+        """Return all owners of active jobs."""
         query = (
             sa.select(JOBS.c.lease_owner)
             .where(JOBS.c.kind == kind, IS_ACTIVE, JOBS.c.lease_owner.is_not(None))
@@ -106,14 +106,14 @@ class Leases:
     def restart(
         self, job_id: str, owner: str, *, actor: str, why: str, epoch: int, wait_seconds: float, counts: bool
     ) -> Job:
-        """Let a RUNNING job whose driver is gone be launched again by any replica, after ``wait_seconds``.
+        """Make a RUNNING job whose driver is gone PENDING; any replica may launch it after ``wait_seconds``.
 
-        ``counts`` is whether it is one of the job's automatic restarts.
+        ``counts`` is whether this counts as one of the job's automatic restarts.
 
         Raises:
             JobStateError: the job is not RUNNING any more.
-            JobChangedError: it is in another attempt than ``epoch``.
-            LeaseLostError: somebody else holds it.
+            JobChangedError: the job is in another attempt than ``epoch``.
+            LeaseLostError: ``owner`` does not hold the job.
         """
         with self._database.write() as connection:
             job = JOB_RECORDS.get(connection, job_id, for_update=True)
@@ -137,7 +137,7 @@ class Leases:
 
 
 def count_busy(connection: Connection, kind: str, now: datetime) -> int:
-    """Return how many jobs run, or start because somebody holds them."""
+    """Return the number of running jobs and of held, thus starting, jobs."""
     return sum(_busy_by_caller(connection, kind, now).values())
 
 
@@ -156,7 +156,7 @@ def _claimable(kind: str, now: datetime) -> list[ColumnElement[bool]]:
 
 
 def _busy_by_caller(connection: Connection, kind: str, now: datetime) -> dict[str, int]:
-    """Return how many jobs of each caller run, or start because somebody holds them."""
+    """Return the number of running and of held, thus starting, jobs by caller."""
     starting = sa.not_(_is_free(now))
     query = sa.select(JOBS.c.created_by).where(
         JOBS.c.kind == kind,
@@ -167,7 +167,7 @@ def _busy_by_caller(connection: Connection, kind: str, now: datetime) -> dict[st
 
 
 def _take_turns(waiting: list[tuple[str, str]], busy: dict[str, int], room: int) -> list[str]:
-    """Return ids in the order in which they are taken: the caller with the fewest on their way is next."""
+    """Return ids in the order of claiming: the caller with the fewest running or starting jobs is next."""
     queues: dict[str, list[str]] = {}
     for job_id, caller in waiting:
         queues.setdefault(caller, []).append(job_id)
@@ -183,7 +183,7 @@ def _take_turns(waiting: list[tuple[str, str]], busy: dict[str, int], room: int)
 
 
 def _give(connection: Connection, free: list[ColumnElement[bool]], owner: str, until: datetime) -> list[Job]:
-    """Give what meets the conditions to the owner, oldest first; the next call finds what others have in hand."""
+    """Lease the jobs that meet the conditions to the owner, oldest first; skip rows that others have locked."""
     query = sa.select(JOBS.c.id).where(*free).with_for_update(skip_locked=True)
     ids = list(connection.scalars(query))
     if not ids:

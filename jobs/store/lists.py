@@ -10,14 +10,14 @@ from jobs.store.records import Job, JobFilter, SortOrder
 from jobs.store.tables import JOBS
 from model.errors import RequestInvalidError
 
-# A field that may be missing has no place in an order: a page could not say where it ended.
+# Nullable fields are not allowed in an order: a page token could not hold their position.
 ORDER_FIELDS: Final = ("id", "state", "topic", "created_by", "created_at")
-# An id begins with the time it was made.
+# An id begins with its creation time.
 _NEWEST_FIRST: Final = SortOrder("id", descending=True)
 
 
 def matches(where: JobFilter) -> list[ColumnElement[bool]]:
-    """Return what holds for every job that the filter lets through, values bound.
+    """Return the filter's SQL conditions, with bound values.
 
     Raises:
         RequestInvalidError: no job can have such a label.
@@ -27,14 +27,14 @@ def matches(where: JobFilter) -> list[ColumnElement[bool]]:
     if len(where.kinds) == 1:
         found.append(JOBS.c.kind == where.kinds[0])
     elif where.kinds:
-        # Of several kinds the newest are found by their creation. As a plain column, SQLite would take an index by
-        # kind and sort all of them.
+        # The newest of several kinds are found by the index by creation. With a plain column, SQLite would use an
+        # index by kind and sort all jobs.
         found.append((JOBS.c.kind + "").in_(where.kinds))
     if where.states:
-        # Named one by one, so that the index by state is used.
+        # The states are listed, so that the index by state is used.
         found.append(JOBS.c.state.in_([state.value for state in where.states]))
     for key, value in where.labels:
-        # SQLite names a key in a path with quotes around it.
+        # SQLite quotes a key in a JSON path, so a key can't contain quotes.
         if not key or '"' in key:
             _refuse(f"Jobs have no label {key[:60]!r}.", "/label")
         found.append(JOBS.c.labels[key].as_string() == value)
@@ -43,13 +43,13 @@ def matches(where: JobFilter) -> list[ColumnElement[bool]]:
     if where.ended_since is not None:
         found.append(JOBS.c.finished_at >= where.ended_since)
     if where.id_prefix:
-        # Not LIKE, which ignores case in SQLite alone.
+        # Not LIKE, which ignores case in SQLite only.
         found.append(sa.func.substr(JOBS.c.id, 1, len(where.id_prefix)) == where.id_prefix)
     return found
 
 
 def complete_order(order: Sequence[SortOrder]) -> tuple[SortOrder, ...]:
-    """Return the order with the id in it, which decides between equals.
+    """Append the id, as tie-breaker, to an order without it.
 
     Raises:
         RequestInvalidError: jobs can't be sorted by such a field.
@@ -63,7 +63,7 @@ def complete_order(order: Sequence[SortOrder]) -> tuple[SortOrder, ...]:
 
 
 def sort_key(job: Job, order: Sequence[SortOrder]) -> tuple[Any, ...]:
-    """Return the job's values in the order of a list: what ``after`` of the next page takes."""
+    """Return the job's values of the order's fields: the argument ``after`` of the next page."""
     values = {
         "id": job.id,
         "state": job.state.value,
@@ -80,7 +80,7 @@ def order_by(order: Sequence[SortOrder]) -> list[ColumnElement[Any]]:
 
 
 def behind(order: Sequence[SortOrder], after: Sequence[Any]) -> ColumnElement[bool]:
-    """Return what holds for jobs after the one with the values ``after``, in a complete order.
+    """Return the SQL condition for jobs after the values ``after``, in a complete order.
 
     Raises:
         RequestInvalidError: there are not as many values as fields.
