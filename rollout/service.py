@@ -272,8 +272,7 @@ def require_topic(principal: Principal, kind: StreamKind, options: Mapping[str, 
     """Check that ``options`` let a stream publish only to topics that the caller may publish to.
 
     Raises:
-        ForbiddenError: the topic is not allowed; or the caller is limited to topics and names none, because the
-            deployment's setting is unknown here.
+        ForbiddenError: the topic is not allowed, or a caller who is limited to topics names none.
     """
     if kind is not StreamKind.KINESIS or "topic" not in options or principal.topics is None:
         return

@@ -207,8 +207,7 @@ def pause_stream(process: StreamProcess, *, timeout_seconds: float = LONGEST_PAU
     """Keep the stream from committing while the block runs.
 
     Raises:
-        SnapshotRefusedError: the stream did not pause in time; or the block took longer than the pause, so that
-        the
+        SnapshotRefusedError: the stream did not pause in time; or the block took longer than the pause, and the
             stream may have committed meanwhile.
     """
     number = process.pause(timeout_seconds)
