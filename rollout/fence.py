@@ -11,10 +11,10 @@ from warehouse.rows import RowTables
 
 
 class StreamFence:
-    """Holds what a running stream holds: the lock of its folder, and the lease beside its tables.
+    """Holds the locks of a running stream: the lock of its folder, and the lease beside its tables.
 
-    A stream of another home that runs on the same subscriptions would take what a seek brings for new, and a
-    frozen process that wakes up finds its epoch gone.
+    Without them a stream of another home on the same subscriptions would treat messages that a seek brings again
+    as new. A frozen process that wakes up finds that its epoch is over.
     """
 
     def __init__(self, warehouse: Warehouse, *, project: str) -> None:
@@ -23,10 +23,10 @@ class StreamFence:
 
     @contextmanager
     def hold(self, state: Path, options: StreamOptions) -> Iterator[RowTables | None]:
-        """Hold the stream with ``options`` whose folder is ``state``; yield the tables of a pipeline.
+        """Hold the stream with ``options`` and the folder ``state``; yield the tables of a pipeline.
 
         Raises:
-            LeaseHeldError: a process of the stream runs, here or on another home.
+            LeaseHeldError: a process of the stream runs, in this or another home.
         """
         lease = stream_lease(options, self._project)
         with lock_home(state) as stream:

@@ -1,4 +1,4 @@
-"""Changes of streams that a second person has to approve, where the settings name them."""
+"""Changes of streams that a second person has to approve, as the settings require."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final
@@ -16,9 +16,9 @@ KIND: Final = "stream"
 
 
 class StreamChanges:
-    """Has changes of streams wait for a second person; ``held`` are the verbs that the deployment names.
+    """Holds changes of streams until a second person approves; ``held`` are the verbs that need an approval.
 
-    Everybody who does one of :data:`model.stream_record.APPROVABLE_ACTIONS` for a caller calls :meth:`hold` first.
+    Call :meth:`hold` before any of :data:`model.stream_record.APPROVABLE_ACTIONS` that a caller requests.
     """
 
     def __init__(self, changes: ChangeService, streams: StreamService, held: Collection[str]) -> None:
@@ -35,13 +35,13 @@ class StreamChanges:
         principal: Principal,
         versions: Versions = None,
     ) -> ChangeRecord | None:
-        """Return the change that waits for a second person now, None where it needs none.
+        """Return the change that now waits for a second person, or None if the verb needs no approval.
 
-        ``body`` is that of the call.
+        ``body`` is the body of the request.
 
         Raises:
-            StreamNotFoundError: there never was such a stream.
-            StreamChangedError: it is at none of ``versions``.
+            StreamNotFoundError: no stream was ever launched under this name.
+            StreamChangedError: the stream is at none of ``versions``.
             RefeedError: as the act raises it.
         """
         if verb not in self._held:
@@ -58,7 +58,7 @@ class StreamChanges:
 def stream_acts(
     streams: StreamService, snapshots: SnapshotService, updates: UpdateService
 ) -> dict[tuple[str, str], Act]:
-    """Return what makes each change of a stream that may wait for a second person."""
+    """Return the function for each change of a stream that can need an approval."""
 
     def drain(change: ChangeRecord) -> dict[str, Any]:
         asked = change.request

@@ -1,4 +1,4 @@
-"""Where the processes of one home's streams log, and the end of what they logged."""
+"""The log files of one home's streams, and their last lines."""
 
 import shutil
 from collections.abc import Sequence
@@ -12,15 +12,15 @@ from streams.folder import has_state
 
 _LAST_LINES: Final = 15
 _LAST_BYTES: Final = 16_000
-# A log that has grown to this becomes the older one, and the one before that goes.
+# A log of this size becomes the older log, and replaces the one before.
 MAX_LOG_BYTES: Final = 20_000_000
 
 
 class StreamLogs:
-    """The logs of the streams of ``home``, 40 MB at most for each: the newest lines, and those before them.
+    """The logs of the streams of ``home``: for each stream a newest and an older file, 40 MB together.
 
-    A stream's starts write to one file, but for those that began as a standby: each of them has its own, because
-    the stream's is the old release's meanwhile.
+    All instances of a stream write to the same file, except standbys: each standby has its own file, because the
+    old process still writes the stream's log.
     """
 
     def __init__(self, home: Path) -> None:
@@ -35,14 +35,15 @@ class StreamLogs:
         return self._home / "logs" / f"{name}.{instance_id}.log"
 
     def of_instance(self, name: str, instance_id: str | None) -> Path:
-        """Return where the instance logs, however it began."""
+        """Return the log of the instance, also if it began as a standby."""
         own = None if instance_id is None else self.of_standby(name, instance_id)
         return own if own is not None and own.exists() else self.of(name)
 
     def rotate(self, name: str, instance_id: str | None) -> None:
-        """Begin an instance's log again where it is long, and keep what there is as the older one.
+        """Rotate an instance's log if it is long: copy it to the older log, and empty it.
 
-        The process that writes has the file open, so the lines are copied, and a line of that moment may be lost.
+        The writing process keeps the file open. So the content is copied, and a line written meanwhile may be
+        lost.
         """
         path = self.of_instance(name, instance_id)
         try:
@@ -54,13 +55,13 @@ class StreamLogs:
         try:
             shutil.copyfile(path, older)
         except OSError:
-            # A full disk: it needs the space more than anybody needs the older lines.
+            # The disk is full: the older lines are given up for the space.
             older.unlink(missing_ok=True)
         with path.open("r+b") as log:
             log.truncate(0)
 
     def remove_standbys(self, name: str, *, keep: Sequence[str]) -> None:
-        """Remove the logs of standbys, but for those of the instances to ``keep``."""
+        """Remove the logs of standbys, except of the instances in ``keep``."""
         kept = {self.of_standby(name, instance_id) for instance_id in keep}
         for path in self.of(name).parent.glob(f"{name}.in_*.log"):
             if path not in kept:
@@ -68,7 +69,7 @@ class StreamLogs:
                 _older(path).unlink(missing_ok=True)
 
     def last_lines(self, name: str, instance_id: str | None) -> str:
-        """Return the last lines that an instance has logged."""
+        """Return the last lines of an instance's log."""
         try:
             content = _read_end(self.of_instance(name, instance_id), _LAST_LINES)
         except OSError:
@@ -76,9 +77,9 @@ class StreamLogs:
         return content[-_LAST_BYTES:].decode(errors="replace").removesuffix("\n")
 
     def read_end(self, record: StreamRecord, *, tail_lines: int) -> bytes:
-        """Return the end of the log of the stream's newest instance, whole lines only; empty before its first.
+        """Return the end of the newest instance's log, whole lines only; empty before the first instance.
 
-        Of a stream that ran on another machine it is one line with the place.
+        If the stream ran on another machine, the answer is one line with the place.
         """
         if record.home is not None and not has_state(record, self._home):
             place = Path(record.home.path).parents[1] / "logs"
@@ -95,7 +96,7 @@ def _older(path: Path) -> Path:
 
 
 def _read_end(path: Path, tail_lines: int) -> bytes:
-    """Return the last lines of a log, those of the older one too where it has fewer."""
+    """Return the last lines of a log, and of the older log if these are too few."""
     content, _ = read_tail(path, tail_lines)
     missing = tail_lines - content.count(b"\n") - (not content.endswith(b"\n") and content != b"")
     if missing > 0:

@@ -1,4 +1,4 @@
-"""Reports streams to the job store, where an API without their home finds them."""
+"""Reports streams to the job store, for APIs that can't read the streams' home."""
 
 import threading
 import time
@@ -19,11 +19,11 @@ from streams.folder import read_statuses
 
 _log = structlog.get_logger(__name__)
 
-# A stream writes its status every five seconds: with these a report is ten seconds old at most.
+# A stream writes its status every five seconds, so that a report is at most some ten seconds old.
 _REPORT_SECONDS: Final = 3.0
-# An end is not kept waiting by a store that does not answer.
+# Longest wait for the last report, so that a store that does not answer does not delay the end.
 _LAST_SECONDS: Final = 5.0
-# What others read of a status; the rest, such as the counts of each source, stays in the file.
+# The fields of a status that are reported; the rest, such as the counts of each source, stays in the file.
 _REPORTED: Final = (
     *("error", "started_at", "totals", "rates", "rates_over_seconds"),
     *("batch_seconds", "alerts", "subscriptions", "backlog", "not_committed"),
@@ -31,38 +31,37 @@ _REPORTED: Final = (
 
 
 class StreamReports:
-    """Reports every few seconds what streams of ``home`` have written of themselves since the last time.
+    """Reports the new statuses of the streams of ``home`` every few seconds.
 
-    All of them are one transaction, from a thread, so that a store that is slow or away keeps nothing waiting: its
-    outage is logged once, and its return. A status that was not written since its last report is not reported
-    again, and a report is as old as its status: a stream that hangs falls silent. Topics that a stream has
-    attached get a line in their histories. ``open_store`` returns the store each time, so that one that is away at
-    the start is opened later.
+    A thread reports all streams in one transaction, so that a slow or absent store delays nothing; the beginning
+    and the end of an outage are logged once. An unchanged status is not reported again, and a report has the time
+    of its status: the reports of a stream that hangs stop. A topic that a stream attached gets a line in its
+    history. ``open_store`` is called for each report, so that a store that is absent at the start is opened later.
     """
 
     def __init__(self, open_store: Callable[[], JobStore], home: Path) -> None:
         self._open_store = open_store
         self._home = home
         self._names: frozenset[str] = frozenset()
-        # Those names, and the ones that were let go of since the last report: their end may not be reported yet.
+        # The followed names, and those that were dropped since the last report: their end may be unreported.
         self._due: set[str] = set()
         self._reported_at: dict[tuple[str, str], float] = {}
         self._refused: set[str] = set()
         self._noted: set[tuple[str, float]] = set()
         self._is_failing = False
         self._ended = threading.Event()
-        # A daemon: a call to the store that hangs must not keep the process from its end.
+        # A daemon, so that a hanging call to the store does not keep the process alive.
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
 
     def follow(self, names: Iterable[str]) -> None:
-        """Report the streams of these names from now on, and the ones before them once more."""
+        """Report the streams of these names from now on, and the previously followed ones once more."""
         self._names = frozenset(names)
         self._due.update(self._names)
         if self._thread.ident is None:
             self._thread.start()
 
     def stop(self) -> None:
-        """Report for the last time, within five seconds."""
+        """Report a last time, within five seconds."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(_LAST_SECONDS)
@@ -88,7 +87,7 @@ class StreamReports:
         attached: dict[tuple[str, float], str] = {}
         for stream in sorted(due):
             for _, status in read_statuses(self._home, stream):
-                # A file that somebody else wrote is no status.
+                # A file with other content is no status.
                 with suppress(KeyError, TypeError, ValueError):
                     report, at = _report_of(stream, status), float(status["at"])
                     key = (stream, report.instance)
@@ -109,7 +108,7 @@ class StreamReports:
         for topic, at in attached.keys() - self._noted:
             what = f"attached, through {backup_subscription_id(topic)}"
             actor = f"stream:{attached[topic, at]}"
-            # Another agent may have noted it.
+            # The store ignores an event that another agent has noted already.
             self._open_store().note_event(TOPIC, topic, what, actor=actor, at=datetime.fromtimestamp(at, UTC))
         self._noted |= attached.keys()
 
@@ -118,7 +117,7 @@ class StreamReports:
             self._open_store().put_stream_reports(reports)
         except RequestInvalidError as exc:
             if len(reports) > 1:
-                # One stream's words, which the store can't keep, keep no other stream from its report.
+                # The store may refuse the content of one report: store each report by itself.
                 for each in reports:
                     self._put([each])
                 return

@@ -1,4 +1,4 @@
-"""How the steps of an update end: the way back after a fault, and what an update leaves behind."""
+"""The ends of an update's steps: the way back after a fault, and the cleanup."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,7 +18,7 @@ from pipeline.plan import PlanFacts
 from rollout.standbys import Standbys, UpdatedStream
 from streams.snapshot import PLAN_FILE
 
-# Errors after which a step is looked at again.
+# Errors after which a step is tried again.
 PASSING: Final = (RefeedError, OSError)
 
 ReadLag = Callable[[StreamRecord, Mapping[str, Any]], float | None]
@@ -26,14 +26,14 @@ Run = StepRun[UpdatedStream]
 
 
 class UpdateEnds:
-    """Ends updates, or leads them back, the same way for every strategy."""
+    """Ends updates or takes them back, in the same way for every strategy."""
 
     def __init__(self, store: JobStore, standbys: Standbys) -> None:
         self._store = store
         self._standbys = standbys
 
     def while_wanted(self, look: Callable[[Run], Found]) -> Callable[[Run], Found]:
-        """Return a step's look that ends the update once its stream is to end."""
+        """Return the step ``look`` with a check before it that ends the update if its stream is to end."""
 
         def look_or_end(run: Run) -> Found:
             wanted = run.place.record.wanted
@@ -44,14 +44,14 @@ class UpdateEnds:
         return look_or_end
 
     def go_back(self, run: Run, code: str, why: str) -> Next | Fail:
-        """Go back because of the new release's fault; without a way back, or to halt, go on with it."""
+        """Go back after a fault of the new release; without a way back, or if the request halts, keep it."""
         update, place = update_of(run.job), run.place
         last_lines = partial(place.starter.logs.last_lines, update.stream)
         logs = {"old": last_lines(update.outgoing_id), "new": last_lines(update.instance_id)}
-        # Without the stream the new release has written nothing, and the old one finds its state as it left it.
+        # A new release that never owned the stream has written nothing, and the old state is unchanged.
         has_epoch = place.status_of(update.instance_id).get("epoch") is not None
         is_written = update.state is not UpdateState.HANDING_OVER or has_epoch
-        # Who takes it back wants it back whatever a failure is to do.
+        # A person's revert goes back even if a failure would halt.
         is_halting = update.request.is_halting and code != UNWANTED
         if not is_written or (update.has_way_back and not is_halting):
             fault = UpdateFault(code, why, logs).shown()
@@ -64,14 +64,14 @@ class UpdateEnds:
         return self.fail(run, UpdateFault("no_way_back", message, logs))
 
     def end_back(self, run: Run) -> Fail:
-        """End an update whose stream is the old release's again."""
+        """End an update after the stream has the old release again."""
         update = update_of(run.job)
         fault = update.error or UpdateFault(UNWANTED, "The update was rolled back.")
         replay = _replay_of(update, run.place)
         return self.fail(run, fault, outcome=UpdateState.ROLLED_BACK, replay=replay)
 
     def end_without_way_back(self, run: Run, why: str, logs: Mapping[str, str]) -> Fail:
-        """End an update that can't go back; ``why`` names what keeps it from that."""
+        """End an update that can't go back; ``why`` has the reason."""
         update = update_of(run.job)
         if update.error is not None:
             why += f" The update was being rolled back because: {update.error.message}"
@@ -80,14 +80,14 @@ class UpdateEnds:
     def fail(
         self, run: Run, fault: UpdateFault, *, outcome: UpdateState = UpdateState.FAILED, **memory: Any
     ) -> Fail:
-        """End an update without its result, and clean up after it."""
+        """Fail an update, and clean up after it."""
         self.clean_up(run)
         fault = fault.shown()
         state = JobState.CANCELLED if fault.code == UNWANTED else JobState.FAILED
         return Fail(fault, {"error": fault, "outcome": outcome, **memory}, state)
 
     def clean_up(self, run: Run) -> None:
-        """Leave nothing of an update that ends but its own snapshot, and the logs of the stream's processes."""
+        """Remove everything of an ended update except its snapshot and the logs of the stream's processes."""
         update, place = update_of(run.job), run.place
         self._standbys.drop(update.stream)
         own = [each for each in (place.record.instance_id, update.instance_id, update.outgoing_id) if each]
@@ -102,7 +102,7 @@ class UpdateEnds:
 
 
 def _replay_of(update: StreamUpdate, place: UpdatedStream) -> UpdateReplay | None:
-    """Return the messages that the new release may have staged; a backup stages nothing."""
+    """Return the range of messages that the new release may have staged; None for a backup: it stages none."""
     if place.record.kind is not StreamKind.PIPELINE or update.handed_over_at is None:
         return None
     lag = ((update.figures or {}).get("before") or {}).get("lag_seconds")

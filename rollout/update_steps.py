@@ -1,4 +1,4 @@
-"""An update of a stream as the steps of its job: from one release to another by a hand-over, and back."""
+"""The steps of an update's job: the hand-over of a stream from one release to another, and the way back."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -34,19 +34,19 @@ from rollout.watch import WatchFigures, WatchVerdict, judge
 
 _log = structlog.get_logger(__name__)
 
-# How often a step is tried, and how long a standby has to be ready; Spark takes a minute.
+# Tries of a step, and the timeout until a standby is ready; Spark needs a minute.
 _ATTEMPTS: Final = 3
 _STANDBY_SECONDS: Final = 180.0
 _CHECK_SECONDS: Final = 180.0
-# A shadow reads the archive of a day, and then follows for as long as a watch may last.
+# A shadow reads one day of the archive, and then follows for as long as the longest watch.
 _SHADOW_SECONDS: Final = 3 * 86_400.0
-# The job that makes the snapshot has its own bounds: three attempts of an hour.
+# The job that makes the snapshot has three tries of an hour.
 _SNAPSHOT_SECONDS: Final = 4 * 3600.0
-# How long the process that hands over may take to commit what it holds.
+# Drain timeout of the process that hands over.
 _DRAIN_SECONDS: Final = 30.0
-# The new process may have to learn ids from the tables before it reports that it runs.
+# Long, because the new process may have to learn ids from the tables before it reports RUNNING.
 _HAND_OVER_SECONDS: Final = 3 * 3600.0
-# How long a stream that nobody starts may keep its watch waiting, and how often a watch begins again.
+# Timeout of a watch whose stream no agent starts, and of the whole watch with its restarts.
 _START_SECONDS: Final = 600.0
 _WATCH_SECONDS: Final = 2 * MAX_VALIDATE_SECONDS
 _WATCHES: Final = 10
@@ -55,15 +55,16 @@ _INCONCLUSIVE: Final = "update_inconclusive"
 
 
 class UpdateSteps:
-    """What an update does, a step a look.
+    """The steps of an update; each look takes one step.
 
-    Each step is in the record before it begins, and can be begun again: what a killed agent left behind is found
-    by its instance id. Up to the hand-over the old process goes on whatever happens. In the hand-over both get
-    their orders at the same moment, to drain and to run; the home's lock and the lease beside the tables keep them
-    apart. The stream is the new release's once that has the lease, and goes back by the same hand-over.
+    Each step is written into the record before it begins, and can be repeated: the process of a killed agent is
+    found by its instance id. Until the hand-over the old process continues in every case. In the hand-over both
+    processes get their orders at the same moment: drain, and run. The home's lock and the lease beside the tables
+    keep them apart. The new release owns the stream as soon as it has the lease; the way back is the same
+    hand-over.
 
     ``open_checker`` is called in a thread. ``read_lag`` returns the age of the oldest message that waits for a
-    stream; None where nobody knows.
+    stream, or None if it is unknown.
     """
 
     def __init__(
@@ -82,11 +83,11 @@ class UpdateSteps:
         self._shadows = shadows
         self._ends = UpdateEnds(store, standbys)
         self._restart = RestartSteps(store, self._ends, read_lag)
-        # The hand-overs that are under way, by the update and the process that takes over.
+        # The running hand-overs, by the update and the process that takes over.
         self._hand_overs: dict[tuple[str, str], HandOver] = {}
 
     def kind(self) -> StepKind[UpdatedStream]:
-        """Return an update as its steps: the way there, and below the watch the way back."""
+        """Return the kind of job: the steps there, and after the watch the steps back."""
         wanted, fast = self._ends.while_wanted, partial(Step, passing=PASSING)
         standby: dict[str, Any] = {"seconds": _STANDBY_SECONDS, "attempts": _ATTEMPTS, "gave_up": self._give_up}
         handing: dict[str, Any] = {"seconds": _HAND_OVER_SECONDS, "gave_up": self._end_hand_over}
@@ -105,16 +106,16 @@ class UpdateSteps:
         return StepKind(UPDATE, steps, entered=self._store.enter_update_step, ended=self._store.end_update)
 
     def keep(self, updates: Iterable[StreamUpdate]) -> None:
-        """Forget the hand-overs of all updates but these."""
+        """Forget the hand-overs of all other updates."""
         living = {(each.id, each.instance_id) for each in updates if each.state.is_handing}
         self._hand_overs = {key: found for key, found in self._hand_overs.items() if key in living}
 
     # -- before the hand-over: the old release runs, whatever happens
 
     def _check(self, run: Run) -> Found:
-        """Check in a thread: the wanted release reads the registry in a process of its own.
+        """Check the update in a thread, because the wanted release reads the registry in its own process.
 
-        A restart may bring whatever the stream's kind allows, and its new release is proven by its start.
+        A restart may set any option of the stream's kind; its start is the test of the new release.
         """
         update = update_of(run.job)
         request = update.request
@@ -142,7 +143,7 @@ class UpdateSteps:
         return [each for each in self._store.list_streams() if each.is_living]
 
     def _shadow(self, run: Run) -> Found:
-        """Compare the new release with the old one before anything is touched."""
+        """Compare the new release with the old one before anything changes."""
         update, place = update_of(run.job), run.place
         now, running = time.time(), place.held.running
         lag = None if running is None else self._read_lag(place.record, running.status())
@@ -163,7 +164,7 @@ class UpdateSteps:
         return Stay()
 
     def _snapshot(self, run: Run) -> Found:
-        """Request a snapshot of the state; the same key gives back the same one."""
+        """Request a snapshot of the state; the idempotency key makes a repeated request return the same one."""
         made = self._store.create_snapshot(
             update_of(run.job).stream,
             with_source=False,
@@ -181,7 +182,7 @@ class UpdateSteps:
     # -- a standby, and the hand-over to it; the same on the way there and back
 
     def _stand_by(self, run: Run) -> Found:
-        """Have the attempt's standby, and hand over to it when it is ready."""
+        """Start or find the standby of this attempt, and go on to the hand-over when it is ready."""
         if run.job.memory.get("standby") != standby_name(run.job):
             self._standbys.drop(update_of(run.job).stream)
             try:
@@ -216,13 +217,13 @@ class UpdateSteps:
         )
         instance_id = new_instance_id()
         prepared = place.starter.prepare(wanted, instance_id, is_standby=True)
-        # Written down first: by its instance id the next agent finds it.
+        # Written first: the next agent finds the process by its instance id.
         run.note({"instance_id": instance_id, "standby": standby_name(run.job)})
         self._standbys.begin(update.stream, prepared)
         failpoint.hit("update.standby_started")
 
     def _give_up(self, run: Run, error: FaultRecord) -> Fail:
-        """End an update whose next release can't be started; the one that runs goes on."""
+        """End an update whose new release can't be started; the old process continues."""
         update, place = update_of(run.job), run.place
         name, is_forward = update.stream, update.state is UpdateState.STARTING
         logs = {"new" if is_forward else "old": place.starter.logs.last_lines(name, update.instance_id)}
@@ -234,13 +235,13 @@ class UpdateSteps:
         return self._ends.end_without_way_back(run, why, logs)
 
     def _hand_over(self, run: Run) -> Found:
-        """Give the two processes their orders, and see which one has the stream in the end."""
+        """Give both processes their orders, and find out which one owns the stream at the end."""
         try:
             return self._look_at_hand_over(run)
         except PASSING:
             raise
         except Exception:
-            # With none of the two, the agent starts what the stream's record names.
+            # After both have ended, the agent starts the release in the stream's record.
             self._kill_both(run)
             raise
 
@@ -266,9 +267,9 @@ class UpdateSteps:
             return Stay()
         if outgoing is None or not outgoing.is_running:
             return self._lose(run)
-        # It may have its order to drain, and never runs again then.
+        # The process may have its order to drain already: it can't return to running then.
         outgoing.order("drain", timeout_seconds=_DRAIN_SECONDS)
-        # From its order on: the step may have begun long before this agent did.
+        # Counted from the order, because the step may have begun long before this agent.
         if place.held.kill_at is None:
             place.held.kill_at = time.monotonic() + _DRAIN_SECONDS + KILL_GRACE_SECONDS
         if time.monotonic() >= place.held.kill_at:
@@ -280,24 +281,24 @@ class UpdateSteps:
         self._standbys.forget(run.place.record.name)
         held.process, held.started_at, held.kill_at, held.deaths = incoming, time.monotonic(), None, 0
         if outgoing is not None:
-            # It has let go of the stream, and only Spark's end is left of it.
+            # The old process has released the stream, and is only stopping Spark.
             self._standbys.leave(outgoing)
         return self._settle(run, has_taken_over=True)
 
     def _end_hand_over(self, run: Run, _: FaultRecord) -> Next | Done | Fail:
-        """End a hand-over that used up its time, also while no agent ran: who has the stream by now keeps it."""
+        """End a hand-over after its timeout, also if no agent ran: the process that owns the stream keeps it."""
         try:
             found = self._look_at_hand_over(run)
         except OSError:
-            # A full disk takes no orders, and must keep no step from its end.
+            # With a full disk no order can be written, and the step must end all the same.
             return self._lose(run)
         return self._lose(run) if isinstance(found, Stay | Again) else found
 
     def _lose(self, run: Run) -> Next | Done | Fail:
-        """Go on without the two processes of a hand-over: the one that was to take over has ended, or hangs."""
+        """Continue without both processes of a hand-over, because the new one has ended or hangs."""
         self._kill_both(run)
         update, place = update_of(run.job), run.place
-        # A process that had the stream, and did not fail, has taken over: the agent starts it again.
+        # A process that owned the stream and did not fail has taken over: the agent starts it again.
         status = place.status_of(update.instance_id)
         hand_over = self._hand_overs.get((update.id, str(update.instance_id)))
         has_hung = hand_over is not None and hand_over.has_hung
@@ -313,7 +314,7 @@ class UpdateSteps:
         self._standbys.forget(update.stream)
 
     def _settle(self, run: Run, *, has_taken_over: bool) -> Next | Done | Fail:
-        """Return what comes after a hand-over; a stream that went back is the old release's either way."""
+        """Return the step after a hand-over; on the way back the stream has the old release in any case."""
         update, place = update_of(run.job), run.place
         if place.record.wanted is not Wanted.RUNNING:
             return self._ends.fail(run, update.abandoned(place.record.wanted))
@@ -332,11 +333,11 @@ class UpdateSteps:
         update, record, process = update_of(run.job), run.place.record, run.place.held.process
         seconds = self._seconds(run)
         if record.instance_id != update.instance_id:
-            # Another agent has started it again, after an end that was not the release's.
+            # Another agent has started the stream again, after an end that was not the release's fault.
             run.note({"instance_id": record.instance_id})
             return Again(f"It is watched again as {record.instance_id}.")
         if process is None:
-            # Since this agent has the stream: for a time before there may have been none.
+            # Counted since this agent holds the stream, because no agent may have run before.
             if time.monotonic() - run.place.held.started_at < _START_SECONDS:
                 return Stay()
             return self._ends.go_back(run, "stream_died", "No process of the new release runs.")
@@ -345,7 +346,7 @@ class UpdateSteps:
         return self._judge(run, process.status(), seconds)
 
     def _judge(self, run: Run, status: Mapping[str, Any], seconds: float) -> Found:
-        """Compare the figures of the new release with those that the old one had."""
+        """Compare the figures of the new release with the figures of the old one."""
         update = update_of(run.job)
         if update.request.is_trusted:
             self._ends.clean_up(run)
@@ -370,21 +371,21 @@ class UpdateSteps:
         return Done({"why": why})
 
     def _end_unproven(self, run: Run, error: FaultRecord) -> Next | Done | Fail:
-        """End a watch that proves nothing as its request wants it; the record says so either way."""
+        """End an inconclusive watch as its request asks for; the record says that it was inconclusive."""
         if update_of(run.job).request.when_inconclusive is WhenInconclusive.FAIL:
             return self._ends.go_back(run, _INCONCLUSIVE, error.message)
         self._ends.clean_up(run)
         return Done({"error": UpdateFault(_INCONCLUSIVE, f"{error.message} The new release stays.")})
 
     def _note_pause(self, run: Run, update: StreamUpdate, status: Mapping[str, Any]) -> None:
-        """Note how long nothing was committed, once the new release has committed something."""
+        """Note the pause between the two releases' commits, after the first commit of the new release."""
         if update.paused_seconds is None:
             pause = Pause.between(run.place.status_of(update.outgoing_id), status)
             if pause.seconds is not None:
                 run.note({"paused_seconds": pause.seconds})
 
     def _seconds(self, run: Run) -> float:
-        """Return how long the step has lasted, by the clock that wrote it down: two machines' may differ."""
+        """Return the duration of the step by the store's clock, because machines' clocks differ."""
         return (self._store.now() - update_of(run.job).changed_at).total_seconds()
 
 
@@ -394,7 +395,7 @@ def _refuse(_: Run, error: FaultRecord, **memory: Any) -> Fail:
 
 
 def _is_unwanted(update: StreamUpdate, place: UpdatedStream) -> bool:
-    """Whether nobody wants the process that takes the stream over: it is cancelled, or the update taken back."""
+    """Whether the new process is unwanted: the stream is cancelled, or the update is reverted."""
     is_taken_back = update.state is UpdateState.HANDING_OVER and update.error is not None
     return is_taken_back or place.record.wanted is Wanted.CANCELLED
 

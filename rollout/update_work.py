@@ -26,9 +26,9 @@ _JOIN_SECONDS: Final = 10.0
 
 
 class UpdateWork:
-    """Carries out the updates of the streams that an agent holds, and ends the processes that none needs any more.
+    """Carries out the updates of the streams that an agent holds, and ends processes that no update needs.
 
-    ``open_checker`` and ``read_lag`` are those of :class:`UpdateSteps`.
+    ``open_checker`` and ``read_lag`` are as in :class:`UpdateSteps`.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class UpdateWork:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._updates: dict[str, StreamUpdate] = {}
-        # Streams whose update went to another step in the last look, maybe to its end.
+        # Streams whose update moved to another step, or ended, in the last look.
         self._moved: set[str] = set()
         self._standbys = Standbys(store, now=now)
         self._shadows = ShadowWork()
@@ -51,7 +51,7 @@ class UpdateWork:
         self._runner = StepRunner(store, [self._steps.kind()], self._threads)
 
     def look(self, streams: Iterable[tuple[StreamRecord, HeldStream]], starter: StreamStarter) -> None:
-        """Bring each update one step further; a fault of one stream keeps no other from its step.
+        """Move each update one step further; a fault of one stream does not stop the others.
 
         Raises:
             StoreUnavailableError: the store does not answer.
@@ -77,15 +77,15 @@ class UpdateWork:
         self._steps.keep(self._updates.values())
 
     def is_moving(self, stream: str) -> bool:
-        """Whether the stream goes from one process to another: the agent starts none by itself meanwhile."""
+        """Whether the stream moves between two processes, so that the agent must not start one by itself."""
         return stream in self._updates and self._updates[stream].state in MOVING
 
     def is_handing(self, stream: str) -> bool:
-        """Whether the stream's processes have orders of a hand-over, and take no others."""
+        """Whether the stream's processes have orders of a hand-over, and must not get others."""
         return stream in self._updates and self._updates[stream].state.is_handing
 
     def is_stopping(self, stream: str) -> bool:
-        """Whether the stream is to be drained, and not started before the update's next step."""
+        """Whether the agent must drain the stream, and not start it before the update's next step."""
         return stream in self._updates and self._updates[stream].state.is_stopping
 
     def has_changed(self, stream: str) -> bool:
@@ -97,7 +97,7 @@ class UpdateWork:
         return stream in self._updates and self._updates[stream].state.is_shown
 
     def stop(self) -> None:
-        """End the standbys; the next agent goes on from the step that is written down."""
+        """End the standbys; the next agent continues from the step in the record."""
         self._shadows.stop()
         self._threads.join(_JOIN_SECONDS)
         self._standbys.stop()

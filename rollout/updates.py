@@ -1,4 +1,4 @@
-"""Updates of streams as callers request, read and decide them."""
+"""Lets callers request, cancel and revert updates of streams."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,15 +26,15 @@ from rollout.shadow_work import show_update
 
 _LOG: Final = structlog.get_logger()
 _FAILURES: Final = frozenset({UpdateState.FAILED, UpdateState.ROLLED_BACK})
-# Nobody waits for the answer to a manifest.
+# A refused update of a manifest is listed too, because no caller waits for its answer.
 _FAILURES_OF_MANIFESTS: Final = _FAILURES | {UpdateState.REFUSED}
 
 
 class UpdateService:
-    """Writes down which updates people want; the agent that holds the stream carries them out.
+    """Writes requests for updates into the job store; the agent that holds the stream carries them out.
 
-    Every call answers from the store within milliseconds, before anything of it has happened. ``check_release``
-    raises for a release that no agent has.
+    Every call returns within milliseconds, before the agent has done anything. ``check_release`` raises for a
+    release that no agent has.
 
     Raises:
         ForbiddenError: any call whose ``principal`` lacks the scope.
@@ -54,16 +54,16 @@ class UpdateService:
         versions: Versions = None,
         why: str | None = None,
     ) -> StreamUpdate:
-        """Ask for a living stream to go on as another release, with other options, or both.
+        """Request an update of a living stream to another release, to other options, or to both.
 
         The check is the update's first step, and may refuse it.
 
         Raises:
-            StreamNotFoundError: there never was such a stream.
+            StreamNotFoundError: no stream was ever launched under this name.
             ReleaseNotFoundError: no agent has the release.
-            RequestInvalidError: an option or a bound is wrong; ``details["errors"]`` has all of it.
-            StreamStateError: it has ended or is to end, or is being put back to a snapshot.
-            UpdateInProgressError: another update of it has not ended.
+            RequestInvalidError: an option or a bound is invalid; ``details["errors"]`` has all faults.
+            StreamStateError: the stream has ended or is to end, or is being restored to a snapshot.
+            UpdateInProgressError: another update of the stream has not ended.
             IdempotencyKeyReusedError: the key came before with another request.
             StreamChangedError: the stream is at none of ``versions``.
         """
@@ -85,10 +85,9 @@ class UpdateService:
         return made
 
     def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
-        """Return the updates that failed in the last seven days.
+        """Return the updates that failed in the last seven days, only the newest update of each stream.
 
-        A later update of the stream makes up for a failed one, and what somebody rolled back needs nobody. One
-        that was refused is listed if a manifest asked for it.
+        An update that a person reverted is left out. A refused update is listed only if a manifest requested it.
         """
         principal.require(READ)
         since = self._store.now() - timedelta(days=FAILURE_DAYS)
@@ -99,12 +98,12 @@ class UpdateService:
         return [item for item in items if item is not None]
 
     def cancel(self, update_id: str, *, principal: Principal, versions: Versions = None) -> StreamUpdate:
-        """Stop an update that has not ended: it is taken back, or without a way back the new release stays.
+        """Stop an update that has not ended: it goes back, or without a way back the new release stays.
 
         Raises:
-            UpdateNotFoundError: there is none.
-            StreamStateError: it has ended, or goes back already.
-            JobChangedError: it is at none of ``versions``.
+            UpdateNotFoundError: there is no such update.
+            StreamStateError: the update has ended, or goes back already.
+            JobChangedError: the update is at none of ``versions``.
         """
         found = self._get(update_id, principal, versions)
         if found.state.is_ended:
@@ -113,17 +112,17 @@ class UpdateService:
         return self._take_back(found, principal, versions, may_stay=True)
 
     def revert(self, update_id: str, *, principal: Principal, versions: Versions = None) -> StreamUpdate:
-        """Take back what an update does or did, and return it; of an ended one the update that goes back.
+        """Revert an update and return it; for an ended update, return a new update that goes back.
 
-        Before its hand-over it ends with this, and the old release never stopped. In the hand-over the agent ends
-        the new release, unless that has the stream: then it hands it back. To a release and options that were
-        STABLE before nothing is compared and nothing validated. Renamed sources keep their new names.
+        Before the hand-over the update ends, and the old process was never stopped. In the hand-over the agent
+        ends the new process, or hands the stream back if the new process owns it. An update back to a release and
+        options that were STABLE has no comparison and no watch. Renamed sources keep their new names.
 
         Raises:
-            UpdateNotFoundError: there is none.
-            StreamStateError: it goes back already, has no way back, or something else runs since.
-            RefeedError: as asking for an update.
-            JobChangedError: it is at none of ``versions``.
+            UpdateNotFoundError: there is no such update.
+            StreamStateError: the update goes back already or has no way back, or the stream has changed since.
+            RefeedError: as :meth:`create`.
+            JobChangedError: the update is at none of ``versions``.
         """
         found = self._get(update_id, principal, versions)
         if found.state.is_ended:
@@ -131,11 +130,11 @@ class UpdateService:
         return self._take_back(found, principal, versions, may_stay=False)
 
     def _get(self, update_id: str, principal: Principal, versions: Versions) -> StreamUpdate:
-        """Return an update that the principal may steer, and that is at one of the versions."""
+        """Return the update, if the principal may steer it and it is at one of the versions."""
         principal.require_any(STREAMS_OPERATE, ROLLOUTS_APPLY)
         found = self._store.get_update(update_id)
         principal.require(STREAMS_OPERATE if found.manifest is None else ROLLOUTS_APPLY)
-        # Read after it: an update that has ended by now has another version.
+        # Read again after the update: one that has ended meanwhile has another version.
         check_version(self._store.get(update_id), versions)
         return found
 
@@ -143,7 +142,7 @@ class UpdateService:
         self, found: StreamUpdate, principal: Principal, versions: Versions, *, may_stay: bool
     ) -> StreamUpdate:
         if found.unwanted_by is not None:
-            # Somebody wanted that already, and is heard at the end of the present step.
+            # The update is being reverted already, after its present step.
             return show_update(found, principal)
         fault = UpdateFault(UNWANTED, f"{principal.name} took the update back while it was {found.state}.")
         decided = self._store.take_update_back(
@@ -153,7 +152,7 @@ class UpdateService:
         return show_update(decided, principal)
 
     def _reverse(self, found: StreamUpdate, principal: Principal) -> StreamUpdate:
-        """Ask for an update to what ran before an ended one; what it brought has to run still."""
+        """Request an update back to the release and options before an ended update, whose own must still run."""
         record = self._store.get_stream(found.stream)
         if (record.release, dict(record.options)) != (found.request.release, found.to_options):
             raise StreamStateError(
@@ -186,7 +185,7 @@ class UpdateService:
 
 
 def was_stable(store: JobStore, update: StreamUpdate) -> bool:
-    """Whether what ran before an update had come by a launch, or by a change that was proven STABLE."""
+    """Whether the release and options before an update came from a launch, or from an update that was STABLE."""
     before = (update.from_release, update.from_options)
     for each in store.list_updates(update.stream):
         if each.created_at < update.created_at and (each.request.release, each.to_options) == before:
@@ -195,7 +194,7 @@ def was_stable(store: JobStore, update: StreamUpdate) -> bool:
 
 
 def _inbox_item(update: StreamUpdate) -> InboxItem | None:
-    """Return the inbox's item of the newest update of a stream; None where nobody has to look at it."""
+    """Return the inbox item of the newest update of a stream, or None if no person has to act."""
     failures = _FAILURES if update.manifest is None else _FAILURES_OF_MANIFESTS
     if update.state not in failures or (update.error is not None and update.error.code == UNWANTED):
         return None

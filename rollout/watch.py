@@ -1,4 +1,4 @@
-"""The watch of an updated stream: its figures as the new release, against those of the old one."""
+"""The watch of an updated stream: compares the figures of the new release with those of the old one."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _COUNTS: Final = ("messages", "dead_letters", "faults")
 
 
 class WatchVerdict(StrEnum):
-    """Where a watch stands."""
+    """The verdict of a watch so far."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -23,7 +23,7 @@ class WatchVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatchFigures:
-    """Figures of one release of a stream, counted over ``seconds``; None is not known."""
+    """Figures of one release of a stream, counted over ``seconds``; None is unknown."""
 
     seconds: float | None
     messages: float | None
@@ -42,21 +42,22 @@ class WatchFigures:
 
     @classmethod
     def of_process(cls, status: Mapping[str, Any], seconds: float, lag_seconds: float | None) -> Self:
-        """Return the figures of a process since its beginning, by the totals in its status.
+        """Return the figures of a process since its start, by the totals in its status.
 
-        It has been watched for ``seconds``; where it committed before that, the time since then counts.
+        The process has been watched for ``seconds``; if its first commit is older, the time since that commit
+        counts.
         """
         ran = float(status.get("at") or 0.0) - float(status.get("first_commit_at") or math.inf)
         return cls(max(seconds, ran), **_counts(status.get("totals") or {}), lag_seconds=lag_seconds)
 
     @classmethod
     def before(cls, compared: Mapping[str, Any] | None) -> Self | None:
-        """Return the old release's figures that a record keeps; None where it has none."""
+        """Return the old release's figures from an update's record, or None."""
         found = (compared or {}).get("before")
         return None if found is None else cls(**found)
 
     def rate(self, count: float | None) -> float | None:
-        """Return ``count`` a second; None where it is not known."""
+        """Return ``count`` per second, or None if it is unknown."""
         return None if count is None or not self.seconds else count / self.seconds
 
     @property
@@ -68,12 +69,12 @@ class WatchFigures:
 
     @property
     def missing(self) -> list[str]:
-        """The names of the figures that are not known."""
+        """The names of the unknown figures."""
         return [name for name, value in asdict(self).items() if value is None]
 
 
 def _counts(found: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the counts that are compared; what Pub/Sub refused of a Kinesis stream's records are dead letters."""
+    """Return the counts to compare; Kinesis records that Pub/Sub refused count as dead letters."""
     known = {"dead_letters": found.get("refused"), **found}
     return {name: None if (count := known.get(name)) is None else float(count) for name in _COUNTS}
 
@@ -86,11 +87,11 @@ def judge(
     min_messages: int,
     bounds: WatchBounds = USUAL_BOUNDS,
 ) -> tuple[WatchVerdict, str]:
-    """Return where the watch stands, and why in a sentence.
+    """Return the verdict of the watch, and its reason as a sentence.
 
-    Dead letters and faults fail it as soon as ``min_messages`` have come; all else is judged when the watch
-    ``is_over``. It is INCONCLUSIVE with fewer messages, and where a figure is not known. A lag that is known of
-    neither release, because nothing here measures it, is not compared, and the sentence says so.
+    Dead letters and faults fail the watch as soon as ``min_messages`` have come; the other figures are judged when
+    the watch ``is_over``. The verdict is INCONCLUSIVE with fewer messages, or if a figure is unknown. A lag that
+    is unknown for both releases, because nothing measures it here, is not compared, and the sentence says so.
     """
     messages = after.messages or 0.0
     if before is not None and messages >= min_messages and (why := _found_early(before, after, bounds)):
@@ -108,7 +109,7 @@ def judge(
 
 
 def _unknown(before: WatchFigures | None, after: WatchFigures, min_messages: int) -> str:
-    """Return why the two can't be compared; empty where they can."""
+    """Return why the figures can't be compared, or an empty text."""
     if before is None:
         return "The old release has no figures, so no comparison is possible."
     messages = after.messages or 0.0
