@@ -13,8 +13,7 @@ from warehouse.rows import RowTables
 class StreamFence:
     """Holds the locks of a running stream: the lock of its folder, and the lease beside its tables.
 
-    Without them a stream of another home on the same subscriptions would treat messages that a seek brings again
-    as new. A frozen process that wakes up finds that its epoch is over.
+    Without them a stream of another home would take messages that a seek brings again for new ones.
     """
 
     def __init__(self, warehouse: Warehouse, *, project: str) -> None:

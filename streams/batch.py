@@ -1,4 +1,4 @@
-"""The results of one batch's tasks, as the driver takes them over, and which of their rows are new."""
+"""One batch: the results of its tasks, and the selection of its new rows."""
 
 import json
 import math
@@ -24,11 +24,11 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The outputs of one batch's tasks; ``faults`` is how many of their subscriptions could not be pulled.
+    """The outputs of one batch's tasks; ``faults`` is the number of subscriptions that could not be pulled.
 
-    With an ``error``, which a task reported, nothing of the batch is committed. Before ``next_at``, a time of the
-    monotonic clock, no other batch may begin: the warehouse's quotas want it. Up to ``deadline`` the leases of its
-    messages are held for sure.
+    With an ``error``, which a task reported, nothing of the batch is committed. Because of the warehouse's quotas
+    no other batch may begin before ``next_at``, a time of the monotonic clock. The leases of the messages last at
+    least until ``deadline``.
     """
 
     outputs: tuple[TaskOutput, ...] = ()
@@ -45,11 +45,11 @@ class Batch:
 
     @property
     def parts(self) -> list[TargetPart]:
-        """Every part, task by task."""
+        """All parts, in the order of the tasks."""
         return [part for output in self.outputs for part in output.parts]
 
     def ids(self) -> pa.Table:
-        """Return the ids of every message that the batch holds, once where its row is published too."""
+        """Return the ids of all messages in the batch, each once, also if its row is published too."""
         return without_topics(concat_ids([self.done_ids(), self.unfit()]))
 
     def done_ids(self) -> pa.Table:
@@ -57,7 +57,7 @@ class Batch:
         return concat_ids([part.ids for part in self.parts] + [output.settled for output in self.outputs])
 
     def unfit(self) -> pa.Table:
-        """Return the ids of the messages that no table has room for yet."""
+        """Return the ids of the messages that do not fit the schema of their table yet."""
         return concat_ids([output.unfit for output in self.outputs])
 
 
@@ -75,7 +75,7 @@ def read_batch(rows: Sequence[TaskResult], work: Work, targets: Targets) -> Batc
 
 
 def _error_of(reported: str) -> RefeedError:
-    """Return the error that a task reported; one that the stream waits out keeps its class."""
+    """Return the error that a task reported; an error that the stream waits out keeps its class."""
     fields: dict[str, Any] = json.loads(reported)
     known = {cls.code: cls for cls in PASSING}
     return known.get(fields["code"], RefeedError)(fields["message"])
@@ -83,11 +83,11 @@ def _error_of(reported: str) -> RefeedError:
 
 @dataclass(frozen=True, slots=True)
 class NewRows:
-    """The parts of a batch without the rows that are known.
+    """The parts of a batch without known rows.
 
-    ``parts`` are to be committed, by table, and ``dropped`` to be dropped. ``done`` are the ids that the batch is
-    done with after that, ``again`` those of messages that have to come again. ``redelivered`` counts known rows.
-    ``is_written`` holds, of each part of the batch, for the rows that are to be committed.
+    ``parts`` are to be committed, by table, and ``dropped`` are to be dropped. ``done`` are the ids that the batch
+    finishes with the commit, ``again`` the ids of messages that must be redelivered. ``redelivered`` counts known
+    rows. ``is_written`` has a mask for each part of the batch: the rows that are to be committed.
     """
 
     parts: dict[str, list[Any]]
@@ -99,10 +99,10 @@ class NewRows:
 
 
 def find_new(batch: Batch, journal: Journal, targets: Targets) -> NewRows:
-    """Return the parts of ``batch`` without the rows that ``journal`` knows, which were delivered twice.
+    """Return the parts of ``batch`` without the rows that ``journal`` knows, which are redeliveries.
 
-    A warehouse that takes a part whole or not at all takes none of it then: the new rows in it come again without
-    the rest, and so does a part that depends on one that was given up. Nothing of these is published meanwhile.
+    A warehouse that can't take a part without these rows gives up the whole part: its new rows are redelivered.
+    The same happens to a part that depends on a part that was given up. Rows that are given up are not published.
     """
     written = batch.parts
     settled = [output.settled for output in batch.outputs]
@@ -146,7 +146,7 @@ def find_new(batch: Batch, journal: Journal, targets: Targets) -> NewRows:
         if part is not None:
             parts.setdefault(one.table, []).append(part)
     done, again = concat_ids(held), given_up
-    # A row may have been left out because of an earlier one that was in a part which is not taken either.
+    # A row may count as known because of an earlier row in a part that was given up: then it must come again too.
     is_again = journal.is_among(done, again)
     again = concat_ids([again, done.filter(is_again)])
     done = concat_ids([done.filter(pc.invert(is_again)), *settled])
@@ -154,7 +154,7 @@ def find_new(batch: Batch, journal: Journal, targets: Targets) -> NewRows:
 
 
 def _take_dependent(written: Sequence[TargetPart], kept: list[Any], targets: Targets) -> list[TargetPart]:
-    """Return those of ``kept`` that can't be committed because of one that was given up, and make them None."""
+    """Return the parts of ``kept`` that depend on a part that was given up, and replace them by None."""
     places = [place for place, part in enumerate(kept) if part is not None]
     is_next = targets.which_follow([kept[place] for place in places])
     found = []
@@ -165,7 +165,7 @@ def _take_dependent(written: Sequence[TargetPart], kept: list[Any], targets: Tar
 
 
 def _is_of(ids: pa.Table, others: pa.Table) -> pa.BooleanArray:
-    """Return for each of ``ids`` whether its message is one of ``others``, however often it was delivered."""
+    """Return for each of ``ids`` whether its message is one of ``others``, in any delivery."""
     keys, values = (
         pc.binary_join_element_wise(each.column("topic").cast(pa.string()), each.column("message_id"), "\n")
         for each in (ids, others)

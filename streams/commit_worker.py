@@ -1,4 +1,4 @@
-"""From the tasks to the committer: one batch is committed while the tasks pull the next."""
+"""Passes batches from the tasks to the committer: one batch is committed while the tasks pull the next."""
 
 import logging
 import os
@@ -16,12 +16,11 @@ _log = structlog.get_logger(__name__)
 
 
 class CommitWorker:
-    """Takes batches from Spark and has them committed in a thread, one at a time and in order.
+    """Takes batches from Spark and commits them in a thread, one at a time and in order.
 
-    Spark begins the next batch when :meth:`take_batch` returns, which is when the batch before is settled: the
-    round trips of a commit cost no time in which messages could be pulled. A batch that keeps the next one is
-    settled itself by then. An error comes one batch later than it happens; that batch is given up then, and its
-    messages come again.
+    :meth:`take_batch` returns as soon as the previous batch is settled, and Spark then begins the next one. So the
+    tasks pull while a batch is committed. A batch that keeps the next one from being planned is settled before the
+    call returns. An error is raised by the call for the next batch, which is given up: its messages come again.
     """
 
     def __init__(self, committer: StreamCommitter) -> None:
@@ -29,10 +28,10 @@ class CommitWorker:
         self.failure: RefeedError | None = None
         self.committer = committer
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="commit")
-        # The batch under way, or the last one that was.
+        # The batch that is being committed, or the last one.
         self._batch: Batch | None = None
         self._last: Future[None] | None = None
-        # Done when the stream ends without what is not committed.
+        # Done when the stream ends without its uncommitted batches.
         self._abandoned: Future[None] = Future()
         self._given_back = 0
 
@@ -40,9 +39,9 @@ class CommitWorker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Keep the lease until the batch under way has ended; one that was abandoned ends with the process.
+        """Wait for the batch under way, so that the lease is kept; an abandoned batch ends with the process.
 
-        Whatever Spark hands over after that is given back: this process may own the stream no longer.
+        Later batches of Spark are returned to Pub/Sub, because this process may not own the stream any more.
         """
         if self._abandoned.done() and self._is_committing():
             end_process()
@@ -50,12 +49,12 @@ class CommitWorker:
         self._pool.shutdown()
 
     def take_batch(self, results: Any, batch_id: int) -> None:
-        """Take one batch's results, as Spark's foreachBatch hands them over.
+        """Take one batch's results, as Spark's foreachBatch passes them.
 
-        The batch id is not used: a batch that Spark plans again holds other messages.
+        The batch id is not used: a batch that Spark plans again has other messages.
 
         Raises:
-            RefeedError: this batch or the one before it is not committed.
+            RefeedError: this batch or the previous one is not committed.
         """
         self.failure = None
         try:
@@ -67,7 +66,7 @@ class CommitWorker:
             if batch.keeps_the_next:
                 self.finish()
         except RefeedError as exc:
-            # Spark turns it into an exception of its own; the job wants this one.
+            # Keep the original error for the job: Spark replaces it by its own exception.
             self.failure = exc
             _log.error("batch_failed", batch=batch_id, code=exc.code, error=exc.message)
             raise
@@ -76,7 +75,7 @@ class CommitWorker:
         """Wait until the last batch is settled, or the stream is abandoned.
 
         Raises:
-            RefeedError: it is not committed.
+            RefeedError: the last batch is not committed.
         """
         last = self._last
         if last is None:
@@ -92,18 +91,18 @@ class CommitWorker:
             raise
 
     def pause(self) -> bool:
-        """Let no commit begin until :meth:`resume`; False while one is under way, to be tried again."""
+        """Keep commits from beginning until :meth:`resume`; return False, to be tried again, during a commit."""
         return self.committer.turn.acquire(blocking=False)
 
     def resume(self) -> None:
-        """Let commits go on."""
+        """Allow commits again."""
         self.committer.turn.release()
 
     def abandon(self) -> None:
-        """Begin no further commit: a batch that waits, and each that comes, is given back to Pub/Sub.
+        """Begin no further commit: a waiting batch, and each later one, is returned to Pub/Sub.
 
-        A commit that is under way goes on until the process ends. Ended in the middle it is what a kill leaves:
-        the journal has its ids, and the next start settles it.
+        A commit under way continues until the process ends. If the process ends before the commit, the journal has
+        the ids, as after a kill, and the next start settles the attempt.
         """
         if not self._abandoned.done():
             self._abandoned.set_result(None)
@@ -115,7 +114,7 @@ class CommitWorker:
         return not self._is_committing()
 
     def count_left(self) -> int:
-        """Return how many messages were given back or are held by a batch that is not committed."""
+        """Return the number of messages that were returned, or are in a batch that is not committed."""
         batch, last = self._batch, self._last
         if batch is None or last is None or (last.done() and last.exception() is None):
             return self._given_back
@@ -125,7 +124,7 @@ class CommitWorker:
         return self._last is not None and not self._last.done()
 
     def _settle_the_last(self, batch: Batch) -> bool:
-        """Wait for the last batch while ``batch`` is held; False when the stream is abandoned."""
+        """Wait for the last batch while the leases of ``batch`` are extended; return False after an abandon."""
         if self._last is not None:
             try:
                 with self.committer.hold(batch):

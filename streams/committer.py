@@ -1,4 +1,4 @@
-"""One batch's way from its tasks' parts to their tables: known ids out, journal, commit, acks, in this order."""
+"""Commits a batch: drops known ids, writes the journal, commits to the tables and acknowledges, in this order."""
 
 import threading
 import time
@@ -33,12 +33,12 @@ _POLL_SECONDS: Final = 0.1
 
 
 class StreamCommitter:
-    """Commits the parts that tasks wrote, and acknowledges their messages; the one writer of its journal.
+    """Commits the parts that tasks wrote, and acknowledges their messages; the only writer of its journal.
 
-    The order is the promise. Ids are journaled before the commit, so that after a crash each table can say whether
-    the attempt is in; they are acknowledged after it, and only they. A message is acknowledged when its own table
-    has it, and its topic where it has one, whatever became of the others. One that comes again while its id is
-    known is acknowledged and not written again.
+    The order keeps the promise. The ids of an attempt are in the journal before the commit, so that after a crash
+    each table shows whether it has the attempt. Only these ids are acknowledged, after the commit. A message is
+    acknowledged as soon as its own table has it, and its topic if it has one; other tables may have failed. A
+    redelivered message with a known id is acknowledged, and not written again.
     """
 
     def __init__(
@@ -53,27 +53,27 @@ class StreamCommitter:
         learner: Learner | None = None,
     ) -> None:
         self.status = status
-        # A table does not change while commits are made: take this first to change one.
+        # Take this lock to change a table: no table may change during a commit.
         self.lock = threading.Lock()
-        # Held from a batch's journal entry to its acknowledgements: who has it is between two commits.
+        # Held from a batch's journal entry to its acknowledgements. The holder is between two commits.
         self.turn = threading.Lock()
-        # While this file exists the stream drains, and waits for no quota.
+        # While this file exists the stream drains, and does not wait for quotas.
         self.stop_file: Path | None = None
         self._work = work
         self._targets = targets
         self._journal = journal
         self._ack_leases = ack_leases
         self._compactor = Compactor(targets)
-        # The registry's thread takes tables while this one numbers attempts.
+        # The registry's thread takes tables while this thread numbers attempts.
         self._numbers = threading.Lock()
         self._last_attempt = journal.last_attempt()
         self._taken: set[str] = set()
-        # An attempt that some tables did not take: its entry, the ids of the others, and those not acknowledged.
+        # An attempt that some tables lack: its entry, the ids of the other tables, and the unacknowledged ids.
         self._half_done: tuple[Entry, pa.Table, pa.Table] | None = None
-        # The first figure is 0 and not unknown.
+        # Begin with 0, because a missing figure means unknown.
         self._totals: Counter[str] = Counter(dict.fromkeys((*_COUNTED, *work.counted), 0))
         self._batch_seconds: float | None = None
-        # Wall time of this start's first commit and of its last one: they measure a hand-over's pause.
+        # Wall times of this process's first and last commit, which measure the pause of a hand-over.
         self._committed_at: dict[str, float] = {}
         self._totals_logged_at = time.monotonic()
         self._learner = learner
@@ -86,10 +86,10 @@ class StreamCommitter:
         return self._work.name
 
     def take(self, name: str) -> None:
-        """Let no older stream commit to the table ``name`` any more, and learn its ids where they are not known.
+        """Fence older streams off the table ``name``, and learn its ids if the journal does not know them.
 
         Raises:
-            RefeedError: another stream has it, or its ids can't be learned; then it is not taken.
+            RefeedError: another stream has the table, or its ids can't be learned; then the table is not taken.
         """
         if name in self._taken:
             return
@@ -101,10 +101,10 @@ class StreamCommitter:
         self._taken.add(name)
 
     def recover(self) -> None:
-        """Settle each table's part of the attempts that a crash left between journal and acks.
+        """Settle the attempts that a crash left between journal and acknowledgements, table by table.
 
-        Messages that are in their table are acknowledged, and their ids stay known; the others come again and are
-        new.
+        Messages that are in their table are acknowledged, and their ids stay known. The others are forgotten, and
+        are new when they are redelivered.
         """
         for entry in self._journal.entries(EntryState.PENDING):
             ids = entry.read_ids()
@@ -132,11 +132,11 @@ class StreamCommitter:
         return self._ack_leases.extended(batch.ids(), batch.deadline)
 
     def give_up(self, batch: Batch) -> None:
-        """Let go of a batch that will not be committed: its messages come again."""
+        """Stop extending the leases of a batch that will not be committed; its messages are redelivered."""
         self._drop(batch.parts)
 
     def give_back(self, batch: Batch) -> int:
-        """Let go of a batch whose messages may come again at once; return how many they are."""
+        """Return a batch to Pub/Sub for immediate redelivery; return the number of its messages."""
         ids = batch.ids()
         self._ack_leases.give_back(ids)
         self.give_up(batch)
@@ -146,8 +146,8 @@ class StreamCommitter:
         """Commit the batch and acknowledge it, learn from it, and wait for the quotas, in this order.
 
         Raises:
-            RefeedError: a task reported it, or a table has not its part: those messages come again, or the next
-                start settles the attempt.
+            RefeedError: a task reported the error, or a table lacks its part: its messages are redelivered, or the
+                next start settles the attempt.
         """
         with self._own_turn(batch):
             self._settle_batch(batch)
@@ -155,7 +155,7 @@ class StreamCommitter:
 
     @contextmanager
     def _own_turn(self, batch: Batch) -> Iterator[None]:
-        """Have the turn for as long as the block runs; while a pause has it, the batch stays held."""
+        """Hold the turn while the block runs; while a pause holds it, the leases of the batch are extended."""
         if not self.turn.acquire(blocking=False):
             with self.hold(batch):
                 self.turn.acquire()
@@ -196,7 +196,8 @@ class StreamCommitter:
                 self._committed_at = {"first_commit_at": now, **self._committed_at, "last_commit_at": now}
             if failure is None:
                 if any(is_topic(name) for name in parts):
-                    # Nobody can ask a topic: from here on a crash has the journal say that it has its messages.
+                    # A topic can't be queried: after a crash from here on, the journal counts its messages as
+                    # published.
                     entry = self._journal.move(entry, EntryState.RECOVERED)
                 failed = self._acknowledge(held, batch.deadline, but=new.again)
                 failpoint.hit("ack.after")
@@ -205,7 +206,7 @@ class StreamCommitter:
             else:
                 self._settle(entry, held, parts, committed, failure, again=new.again, deadline=batch.deadline)
         elif (failed := self._acknowledge(held, batch.deadline, but=new.again)).num_rows:
-            # They are known by an entry that may be forgotten before they come again.
+            # Their present entry may be forgotten before they are redelivered.
             self._journal.remember(self._next_attempt(), failed)
         if new.again.num_rows:
             self._ack_leases.give_back(new.again)
@@ -218,10 +219,10 @@ class StreamCommitter:
             self._compactor.touch({name: len(found) for name, found in tables.items()})
 
     def _prepare(self, batch: Batch) -> None:
-        """Take the batch's tables: their ids are known then, and its attempt is newer than each of theirs.
+        """Take the batch's tables, so that their ids are known and the attempt is newer than any in them.
 
         Raises:
-            RefeedError: a table can't be taken, or the attempt before is still half done; the batch is given up.
+            RefeedError: a table can't be taken, or the previous attempt is still half done; the batch is given up.
         """
         try:
             self._finish_half_done()
@@ -234,7 +235,7 @@ class StreamCommitter:
     def _commit(
         self, parts: Mapping[str, Sequence[Any]], entry: Entry, ids: pa.Table
     ) -> tuple[frozenset[str], RefeedError | None]:
-        """Commit each table's parts; return the tables that have theirs, and the error that kept another."""
+        """Commit each table's parts; return the tables that have their parts, and the error of another table."""
         try:
             with self.lock:
                 return self._targets.commit(parts, entry.attempt, ids, entry.commit_id)
@@ -252,12 +253,12 @@ class StreamCommitter:
         again: pa.Table,
         deadline: AckDeadline,
     ) -> None:
-        """Finish the tables that have their parts, give up the rest, and raise the error that kept it."""
+        """Finish the tables that have their parts, give up the rest, and raise the error of the rest."""
         if isinstance(failure, CommitOutcomeUnknownError):
-            # The entry stays pending: the next start finds out, table by table.
+            # The entry stays pending: the next start asks each table.
             raise failure
         self._drop_parts({name: parts[name] for name in parts.keys() - committed})
-        # A table whose parts were all known already has nothing to commit; its messages are in it.
+        # A table with only known messages has no parts to commit; it has all of its messages already.
         names = tables_of(held)
         done = ids_of_tables(held, [name for name in names if name in committed or name not in parts])
         if done.num_rows:
@@ -269,17 +270,17 @@ class StreamCommitter:
 
     def _finish_some(self, entry: Entry, done: pa.Table, deadline: AckDeadline, *, but: pa.Table) -> None:
         self._half_done = entry, done, self._acknowledge(done, deadline, but=but)
-        # Where there is no room the next batch tries again, before it commits.
+        # With a full disk the next batch tries again, before it commits.
         with suppress(StorageFullError):
             self._finish_half_done()
 
     def _finish_half_done(self) -> None:
-        """Leave in the entry of an attempt that some tables did not take the messages of the others alone.
+        """Remove the messages of failed tables from the entry of the half-done attempt.
 
-        Until then the journal knows messages that no table has, so no row may be looked for in it.
+        Before that the journal knows messages that no table has, so that no lookup is allowed.
 
         Raises:
-            StorageFullError: there is no room; the entry stays pending.
+            StorageFullError: the disk is full; the entry stays pending.
         """
         if self._half_done is not None:
             entry, done, failed = self._half_done
@@ -287,15 +288,15 @@ class StreamCommitter:
             self._half_done = None
 
     def _learn(self, batch: Batch) -> None:
-        """Let tables become wide enough for messages that do not fit yet, then have those come again.
+        """Widen tables for messages that do not fit yet, then return these messages for redelivery.
 
-        No file of an older shape waits for its commit: the next batch is not planned before.
+        The next batch is planned only after that, so that no file with an older schema waits for its commit.
         """
         is_room = self._work.learn(self, batch.outputs)
         unfit = batch.unfit()
         if unfit.num_rows:
             self._totals["delayed_by_new_columns"] += unfit.num_rows
-            # Where there is no room they come when their leases run out, not over and over.
+            # With a full disk they are redelivered when their leases expire, instead of again and again.
             if is_room:
                 self._ack_leases.give_back(unfit)
 
@@ -305,9 +306,10 @@ class StreamCommitter:
             return self._last_attempt
 
     def _acknowledge(self, ids: pa.Table, deadline: AckDeadline, *, but: pa.Table) -> pa.Table:
-        """Acknowledge ``ids`` and return those that are not: they come again and have to be known then.
+        """Acknowledge ``ids``; return the ids that failed, which must stay known until they are redelivered.
 
-        A message with rows in several targets is acknowledged once, and not while one of them is among ``but``.
+        A message with rows in several targets is acknowledged once, and not at all if one of its rows is in
+        ``but``.
         """
         pulled = without_topics(ids)
         if but.num_rows:
@@ -335,7 +337,7 @@ class StreamCommitter:
                 _log.warning("part_not_dropped", table=table, error=exc.message)
 
     def _wait_until(self, at: float) -> None:
-        """Wait for the warehouse's quotas, with no message held, unless the stream drains."""
+        """Wait for the warehouse's quotas, without holding messages, unless the stream drains."""
         while time.monotonic() < at and not (self.stop_file is not None and self.stop_file.exists()):
             time.sleep(_POLL_SECONDS)
 

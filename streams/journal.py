@@ -1,4 +1,4 @@
-"""The stream's memory of message ids: which attempts are under way, and which ids may come again."""
+"""The stream's memory of message ids: the attempts under way, and the ids that may be redelivered."""
 
 import secrets
 import shutil
@@ -24,29 +24,29 @@ from streams.journal_mark import LONGEST_RETENTION, JournalMark
 from streams.spool import IdSpool
 from streams.topic_spans import TopicSpans
 
-# Of its files: the columns below, and in a file's name the number and the state of an attempt.
+# The format of its files: the columns below, and the attempt's number and state in the file's name.
 JOURNAL_FORMAT: Final = Format(1)
 
-# The topic of ids that are learned of replays, whose own ids no table has; no topic has this name.
+# The topic of learned ids of replays, because tables do not have their message ids; no topic has this name.
 REPLAYS: Final = ""
 
 _PLAIN: Final = {"publish_time": pa.timestamp("us", tz="UTC")}
 
-# A batch counts this part of the window at most: a stream that stood still for an hour got nothing in it.
+# One batch adds at most this part of the window: a stream that was suspended for an hour received nothing in it.
 _LONGEST_STEP: Final = 0.1
 _SUFFIX: Final = ".arrow"
-# Ids that are learned are put together here: a start empties it.
+# The folder in which learned ids are sorted; each start empties it.
 _LEARNING: Final = "learning"
-# Of a file's metadata, where an earlier Refeed does not look.
+# A key in a file's metadata, which earlier releases ignore.
 _COMMIT_ID: Final = b"commit_id"
 
 
 class EntryState(StrEnum):
-    """Where an attempt stands.
+    """The state of an attempt.
 
-    ``pending`` is written before its commit; ``done`` follows its acks; ``recovered`` has ids that are committed
-    and perhaps not acknowledged, because an ack failed or came after a crash: they stay known for as long as
-    Pub/Sub can keep a message.
+    ``pending`` is written before the commit, ``done`` after the acknowledgements. The ids of ``recovered`` are
+    committed but perhaps not acknowledged, after a failed acknowledgement or a crash: they stay known for as long
+    as Pub/Sub can keep a message.
     """
 
     PENDING = "pending"
@@ -56,11 +56,11 @@ class EntryState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One attempt's ids on disk, and the spans of their publish times, which tell most lookups 'not here'.
+    """The ids of one attempt on disk, and the spans of their publish times, which rule out most lookups.
 
-    ``since`` is when its window began: by the journal's own clock when it is done, in Unix seconds when recovered.
-    ``commit_id`` is random and tells its commit from another owner's of the same number; None when nothing is
-    committed of it, or when an earlier Refeed wrote it.
+    ``since`` is the start of its window: by the journal's own clock if it is done, in Unix seconds if recovered.
+    ``commit_id`` is random and distinguishes its commit from one of another owner with the same number. It is None
+    if nothing of the attempt is committed, or if an earlier release wrote the entry.
     """
 
     attempt: int
@@ -74,7 +74,7 @@ class Entry:
     commit_id: int | None = None
 
     def read_ids(self) -> pa.Table:
-        """Return the ids in the columns of their journal.
+        """Return the ids, with the journal's columns.
 
         Raises:
             CheckpointCorruptError: the file can't be read.
@@ -83,14 +83,14 @@ class Entry:
 
 
 class Journal:
-    """The ids of attempts in ``folder``: a file each, and one more for those that were not acknowledged.
+    """The ids of attempts in ``folder``: one file for each attempt, and one more for its unacknowledged ids.
 
-    Files are the whole memory. A lookup opens only those whose publish times overlap the batch's in a topic. In
-    steady flow that is none, so that neither a long window nor a restart costs memory or time.
+    All memory is in these files. A lookup opens only files whose publish times overlap those of the batch, topic
+    by topic. In steady flow no file does, so that neither a long window nor a restart costs memory or time.
 
-    A message is known by its topic, its id and its table. Several subscriptions of one topic may write to
-    ``shared_table``, where a message is known for each of them. A replay that was learned is known by its
-    backfill and row.
+    The key of a message is its topic, its id and its table. Several subscriptions of one topic may write to
+    ``shared_table``; there the subscription is in the key too. The key of a learned replay is its backfill and
+    row.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Journal:
         self.mark = JournalMark(folder)
         self._schema = schema
         self._shared_table = shared_table
-        # Seconds in which messages came. It begins with the process: in the time before nothing came again.
+        # Seconds in which messages came. Starts at 0 with the process: nothing was redelivered while none ran.
         self._clock = 0.0
         self._looked_at = time.monotonic()
         for leftover in folder.glob("*.tmp"):
@@ -116,14 +116,14 @@ class Journal:
         return [entry for entry in list(self._entries.values()) if entry.state is state]
 
     def last_attempt(self) -> int:
-        """Return the highest number of an attempt here, 0 when there is none."""
+        """Return the highest number of an attempt in the journal, 0 without one."""
         return max((entry.attempt for entry in list(self._entries.values())), default=0)
 
     def write(self, attempt: int, ids: pa.Table) -> Entry:
-        """Write the ids of ``attempt`` durably, as pending, before anything of it is committed.
+        """Write the ids of ``attempt`` durably as pending; call this before anything of it is committed.
 
         Raises:
-            StorageFullError: there is no room; nothing is left behind.
+            StorageFullError: the disk is full; nothing is left behind.
         """
         failpoint.hit("journal.before_write")
         entry = self._add(attempt, EntryState.PENDING, ids, commit_id=secrets.randbits(63))
@@ -131,21 +131,22 @@ class Journal:
         return entry
 
     def remember(self, attempt: int, ids: pa.Table) -> None:
-        """Write ``ids`` durably as committed and perhaps not acknowledged; of an attempt without an entry so far.
+        """Write ``ids`` durably as recovered, for an attempt that has no entry yet.
 
         Raises:
-            StorageFullError: there is no room; nothing is left behind.
+            StorageFullError: the disk is full; nothing is left behind.
         """
         self._add(attempt, EntryState.RECOVERED, _without_acks(ids, self._schema))
 
     def begin(self, *, knows_all: bool) -> None:
-        """Begin a start of the stream; a journal that does not know all forgets what it knows.
+        """Begin a start of the stream; an incomplete journal (not ``knows_all``) forgets all ids.
 
-        What a table has is learned from it, the rest comes again and is new: rows may have been discarded since.
-        A journal that is asked to learn was put in its place for its ids, and forgets open attempts alone.
+        The stream then learns the ids of each table's rows. Other messages are new when they are redelivered,
+        because their rows may have been discarded. A journal that is asked to learn was restored for its ids, and
+        forgets only pending attempts.
 
         Raises:
-            StorageFullError: there is no room.
+            StorageFullError: the disk is full.
         """
         if not knows_all:
             for entry in list(self._entries.values()):
@@ -161,18 +162,18 @@ class Journal:
         next_attempt: Callable[[], int],
         check_room: Callable[[], Any],
     ) -> int:
-        """Write ids durably as committed and perhaps not acknowledged, however many, and return their number.
+        """Write any number of ids durably as recovered, and return their number.
 
-        ``batches`` have the journal's columns without those of an acknowledgement; of these the subscription is
-        there for a shared table. Most ids are published after ``since``. They are put in order on disk first,
-        because a lookup opens every entry whose span of time it touches. ``check_room`` is called now and then and
-        may raise. Nothing is known before all of it is.
+        ``batches`` have the journal's columns without the columns for acknowledgements; for a shared table they
+        have the subscription. Most ids are published after ``since``. The ids are sorted on disk by time first,
+        because a lookup opens every entry with an overlapping time span. ``check_room`` is called now and then and
+        may raise. The journal knows none of the ids before it knows all of them.
 
         An id with the topic :data:`REPLAYS` is the ``replay`` of :data:`~streams.ids.PULLED_IDS_SCHEMA`. Its time
-        is later than its message was published, which nobody knows.
+        is later than the publish time of its message, which is unknown.
 
         Raises:
-            StorageFullError: there is no room; nothing is left behind.
+            StorageFullError: the disk is full; nothing is left behind.
         """
         folder = self.folder / _LEARNING
         left_out = ("ack_id",) if self._shared_table is not None else ("ack_id", "subscription")
@@ -198,7 +199,7 @@ class Journal:
         return sum(rows for _, rows in learned)
 
     def _write_learned(self, path: Path, ids: pa.Table) -> tuple[Entry, int]:
-        """Write an entry where no start takes it for one of the journal's; return it, and how many ids it has."""
+        """Write an entry outside the journal's folder, which no start reads; return it and its number of ids."""
         rows = _without_acks(ids, self._schema).unify_dictionaries().combine_chunks()
         self._write(path, rows)
         return _entry(path, rows, time.time()), rows.num_rows
@@ -216,7 +217,7 @@ class Journal:
     def finish(self, entry: Entry, unacknowledged: pa.Table) -> None:
         """Mark ``entry`` as committed and acknowledged, except for ``unacknowledged`` ids, which stay known.
 
-        Where there is no room to write them by themselves, or the entry is a recovered one, all of it stays known.
+        If the disk has no room for a separate entry, or the entry is recovered, all of its ids stay known.
         """
         state = EntryState.DONE
         if unacknowledged.num_rows:
@@ -229,10 +230,10 @@ class Journal:
         self.move(entry, state)
 
     def keep_only(self, entry: Entry, ids: pa.Table) -> Entry:
-        """Put ``ids``, a part of its own, in the place of the entry's: the others were never committed.
+        """Reduce the entry to ``ids``, a part of its ids; the others were never committed.
 
         Raises:
-            StorageFullError: there is no room; the entry is as it was.
+            StorageFullError: the disk is full; the entry is unchanged.
         """
         ids = ids.select(self._schema.names)
         self._write(entry.path, ids, entry.commit_id)
@@ -256,7 +257,7 @@ class Journal:
             writer.write_table(ids)
 
     def move(self, entry: Entry, state: EntryState) -> Entry:
-        """Move ``entry`` to ``state``, and return it as it is then."""
+        """Move ``entry`` to ``state``, and return the moved entry."""
         path = self._path(entry.attempt, state)
         entry.path.rename(path)
         sync(self.folder)
@@ -265,15 +266,15 @@ class Journal:
         return moved
 
     def forget(self, entry: Entry) -> None:
-        """Drop an attempt that was never committed: its messages come again and are new."""
+        """Drop an entry, such as an attempt that was never committed: its messages are new when redelivered."""
         entry.path.unlink()
         del self._entries[entry.path]
 
     def prune(self, *, has_messages: bool) -> None:
-        """Drop the entries that are older than the window; ids that come again after it are archived twice.
+        """Drop the entries that are older than the window; a message that is redelivered later is archived twice.
 
-        It is called after each batch, with whether messages came in it. Only such time counts towards the window:
-        while Pub/Sub or the warehouse is away nothing comes again, and nothing more has to be kept either.
+        Call it after each batch, with whether the batch had messages. Only time with messages counts towards the
+        window: while Pub/Sub or the warehouse is unavailable, nothing is redelivered.
         """
         now = time.monotonic()
         if has_messages:
@@ -284,21 +285,21 @@ class Journal:
         for entry in list(self._entries.values()):
             if entry.state in keep and self._now(entry.state) - entry.since >= keep[entry.state]:
                 if entry.attempt == newest and self.keep_seconds:
-                    # By it the next start sees that this is no copy from before.
+                    # The next start compares this number, to detect an older copy of the journal.
                     self.mark.note(newest)
                 self.forget(entry)
 
     def find_known(self, ids: pa.Table) -> pa.BooleanArray:
-        """Return for each row whether its (topic, message_id) is in the journal, or stands in an earlier row.
+        """Return for each row whether its key is in the journal or in an earlier row.
 
-        A message that comes again has the topic and the publish_time it had. So an entry is opened only where it
-        and the batch have times of one topic in common, and only messages of exactly equal times are compared.
+        A redelivered message has the same topic and publish_time as before. So an entry is opened only if it
+        shares a time span of a topic with the batch, and only messages with exactly equal times are compared.
         """
         known = self._is_repeated(ids)
         spans = TopicSpans.of(ids)
         times = ids.column("publish_time")
         different = times.unique()
-        # Another thread may learn a table's ids meanwhile.
+        # A copy, because another thread may learn a table's ids meanwhile.
         for entry in list(self._entries.values()):
             if not entry.spans.overlap(spans):
                 continue
@@ -314,7 +315,7 @@ class Journal:
         return pa.array(known, pa.bool_())
 
     def _find_learned(self, replays: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return for each of ``replays`` whether it was learned, with a time after that of its publication."""
+        """Return for each of ``replays`` whether it was learned; learned times are later than publish times."""
         known = np.zeros(replays.num_rows, dtype=bool)
         first = pc.min(replays.column("publish_time")).as_py()
         for entry in self.entries(EntryState.RECOVERED) if replays.num_rows else ():
@@ -325,10 +326,10 @@ class Journal:
         return known
 
     def is_among(self, ids: pa.Table, others: pa.Table) -> pa.BooleanArray:
-        """Return for each row of ``ids`` whether its message, of its table if there are several, is in ``others``.
+        """Return for each row of ``ids`` whether its message (and table, if there are several) is in ``others``.
 
-        An entry of an earlier Refeed may name no subscription for a row of the shared table, which then stands for
-        each of them.
+        In an entry of an earlier release, a row of the shared table may have no subscription; it then stands for
+        all of them.
         """
         keys = self._keys(others)
         found = pc.is_in(self._keys(ids), value_set=keys)
@@ -337,7 +338,7 @@ class Journal:
         return found.combine_chunks()
 
     def _keys(self, ids: pa.Table) -> pa.ChunkedArray:
-        """Return the key that a message is known by, a string a row; no id has a line break."""
+        """Return the key of each message as a string; no id has a line break."""
         columns = [ids.column("topic").cast(pa.string()), ids.column("message_id")]
         if "table" in ids.column_names:
             columns.append(ids.column("table").cast(pa.string()))
@@ -352,7 +353,7 @@ class Journal:
         return pc.and_(self._is_shared(ids), pc.equal(ids.column("subscription").cast(pa.string()), ""))
 
     def _is_repeated(self, ids: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return for each row whether its key stands in an earlier one."""
+        """Return for each row whether an earlier row has the same key."""
         repeated = np.zeros(ids.num_rows, dtype=bool)
         # Ids of one topic differ, and those of two nearly always do: then there are no keys to make.
         if pc.count_distinct(ids.column("message_id")).as_py() < ids.num_rows:
@@ -374,7 +375,7 @@ def _without_acks(ids: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _as_replays(ids: pa.Table) -> pa.Table:
-    """Return ids of replays as they are learned."""
+    """Return ids of replays in the form in which they are learned."""
     columns = {name: ids.column(name) for name in ids.column_names}
     topic = pa.repeat(pa.scalar(REPLAYS), ids.num_rows)
     return pa.table({**columns, "topic": topic, "message_id": ids.column("replay")})

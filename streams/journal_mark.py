@@ -1,4 +1,4 @@
-"""The mark of a journal, which the lease names too if the journal has the ids of all that was committed."""
+"""The mark of a journal; the lease has the same mark if the journal has the ids of all commits."""
 
 import json
 import uuid
@@ -20,10 +20,10 @@ LONGEST_RETENTION: Final = timedelta(days=31)
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """The file as it is; times are ISO 8601.
+    """The content of the file; times are ISO 8601.
 
-    ``moved_at`` is the start that found the journal not to know all, and ``tables`` are those learned since then.
-    ``attempt`` is the newest in one of them, or of an entry that was dropped when it was old.
+    ``moved_at`` is the time of the start that found the journal incomplete, ``tables`` are the tables learned
+    since. ``attempt`` is the newest attempt in one of these tables, or of an old entry that was dropped.
     """
 
     marks: tuple[str, ...] = ()
@@ -37,30 +37,30 @@ class _Fields:
 class JournalMark:
     """The mark of the journal in ``folder``, and the tables whose ids it knows.
 
-    The mark is a new one at each start, and the lease names it: a journal whose mark the lease does not name is
-    empty, another stream's, or a copy from before a start. While a start has written the one and not the other the
-    old mark counts as well, so that a crash then costs nothing.
+    Each start makes a new mark and writes it into the lease. A journal with another mark is empty, of another
+    stream, or an old copy. Between the writes of journal and lease the old mark counts too, so that a crash costs
+    nothing.
     """
 
     def __init__(self, folder: Path) -> None:
-        # Whether this start found the journal to know all; None before the start has begun.
+        # Whether this start found the journal complete; None before the start has begun.
         self.is_heir: bool | None = None
         self._path = folder / _FILE
         self._fields = _read(self._path)
 
     @property
     def name(self) -> str:
-        """The mark that the lease names from this start on; empty before the first one."""
+        """The mark of this start, which the lease gets; empty before the first start."""
         return self._fields.marks[-1] if self._fields.marks else ""
 
     @property
     def is_asked(self) -> bool:
-        """Whether :func:`ask_to_learn` has asked for all ids to be learned, which no start has done since."""
+        """Whether :func:`ask_to_learn` was called and no start has learned since."""
         return self._fields.is_asked
 
     @property
     def learn_since(self) -> datetime | None:
-        """The publish time since which messages may come again, as :func:`ask_to_learn` gave it."""
+        """The publish time given to :func:`ask_to_learn`: later messages may be redelivered."""
         found = self._fields.learn_since
         return None if found is None else datetime.fromisoformat(found)
 
@@ -69,12 +69,12 @@ class JournalMark:
         return mark in self._fields.marks
 
     def begin(self, *, knows_all: bool) -> None:
-        """Begin a start with a new mark, beside the old one or, if the journal does not know all, in its place.
+        """Begin a start with a new mark, which for an incomplete journal replaces the old one.
 
-        Then it knows no table's ids until they are learned, or nothing can come again any more.
+        An incomplete journal knows a table's ids only after they are learned, or after the longest retention.
 
         Raises:
-            StorageFullError: there is no room; nothing has changed.
+            StorageFullError: the disk is full; nothing has changed.
         """
         mark = uuid.uuid4().hex
         if knows_all:
@@ -85,29 +85,29 @@ class JournalMark:
         self.is_heir = knows_all
 
     def settle(self) -> None:
-        """Forget the mark of the start before: the lease names the new one."""
+        """Forget the previous mark, because the lease has the new one."""
         if len(self._fields.marks) > 1:
             self._write(replace(self._fields, marks=self._fields.marks[-1:]))
 
     @property
     def attempt(self) -> int:
-        """The newest attempt that the journal has seen without an entry of its own, 0 when there is none."""
+        """The newest attempt that the journal has seen and has no entry of, 0 without one."""
         return self._fields.attempt
 
     def knows(self, table: str) -> bool:
-        """Whether the journal has the ids of ``table`` that may come again."""
+        """Whether the journal has all ids of ``table`` that may be redelivered."""
         moved_at = self._fields.moved_at
         if moved_at is None or table in self._fields.tables:
             return True
         return datetime.now(UTC) - datetime.fromisoformat(moved_at) > LONGEST_RETENTION
 
     def add(self, table: str, attempt: int) -> None:
-        """Note durably that the ids of ``table`` are learned, whose newest attempt is ``attempt``."""
+        """Note durably that the ids of ``table``, with its newest attempt ``attempt``, are learned."""
         tables = dict.fromkeys((*self._fields.tables, table))
         self._write(replace(self._fields, tables=tuple(tables), attempt=max(attempt, self._fields.attempt)))
 
     def note(self, attempt: int) -> None:
-        """Note durably that the journal has seen ``attempt``, of which it has no entry any more."""
+        """Note durably that the journal has seen ``attempt``, whose entry was dropped."""
         if attempt > self._fields.attempt:
             self._write(replace(self._fields, attempt=attempt))
 
@@ -117,13 +117,13 @@ class JournalMark:
 
 
 def ask_to_learn(folder: Path, since: datetime) -> None:
-    """Have the next start learn all ids since ``since`` (aware), whatever Pub/Sub says of its oldest message.
+    """Mark the journal so that the next start learns all ids published since ``since`` (an aware time).
 
-    ``folder`` is the journal's of a stream that does not run. Call it before a seek to that time or to a snapshot
-    whose oldest message is as old, and after a journal was put in the place of another.
+    ``folder`` is the journal of a stream that does not run. Call it before a seek to that time, or to a snapshot
+    with an oldest message of that time, and after a journal was replaced by another.
 
     Raises:
-        StorageFullError: there is no room; nothing has changed.
+        StorageFullError: the disk is full; nothing has changed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / _FILE

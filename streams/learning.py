@@ -1,4 +1,4 @@
-"""A stream that has moved learns from its own tables which messages may come again, before it pulls them."""
+"""Learns the ids of a moved stream from its own tables, before the stream pulls messages."""
 
 import shutil
 import threading
@@ -29,12 +29,12 @@ ReadIds = Callable[[str, IdSpan], Iterator[pa.RecordBatch]]
 
 
 class Learner:
-    """Sees to it that the journal knows the ids of a table before a message for it is pulled.
+    """Ensures that the journal knows the ids of a table before the stream pulls messages for it.
 
-    A journal that is its predecessor's knows them, and nothing is read. Else they are read from the table into
-    entries on disk, after it is taken and nobody else commits to it any more, and are known for as long as those
-    of a recovered attempt. ``read_ids`` yields the ids of a table in the columns of the journal;
-    ``find_oldest`` returns the publish time of the oldest message that Pub/Sub has still to deliver.
+    A complete journal knows them, and nothing is read. Otherwise they are read from the table into entries on
+    disk, after the table is taken, so that no other stream commits to it any more. They stay known like those of a
+    recovered attempt. ``read_ids`` yields the ids of a table with the journal's columns; ``find_oldest`` returns
+    the publish time of the oldest message that Pub/Sub has still to deliver.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class Learner:
     def take(self, name: str, newest: int, next_attempt: Callable[[], int]) -> None:
         """Learn the ids of the table ``name``, if the journal does not know them.
 
-        ``newest`` is the stream's newest attempt in it: a journal that has not seen it is a copy from before.
+        ``newest`` is the stream's newest attempt in the table: a journal that has not seen it is an old copy.
 
         Raises:
-            StorageFullError: there is no room for the ids; nothing is learned, and nothing is lost.
+            StorageFullError: the disk has no room for the ids; nothing is learned, and nothing is lost.
             RefeedError: the table can't be read, or Pub/Sub does not answer.
         """
         with self._lock:
@@ -79,12 +79,13 @@ class Learner:
                     self._learn(table, next_attempt)
 
     def expect_again(self, ids: pa.Table) -> None:
-        """Write down how old ``ids`` are, before messages are acknowledged whose rows a batch before has written.
+        """Write the oldest publish time of ``ids`` into the lease; call this before known ids are acknowledged.
 
-        Pub/Sub may deliver them once more. A start without this home then reads the ids of their rows, of any age.
+        Their rows may be old, and Pub/Sub may deliver the messages once more. A start without this home then reads
+        the ids of these rows too.
 
         Raises:
-            RefeedError: it can't be written, or another stream has the lease.
+            RefeedError: the lease can't be written, or another stream has it.
         """
         seconds = self._journal.keep_seconds
         if seconds and ids.num_rows:
@@ -93,7 +94,7 @@ class Learner:
     def _learn(self, table: str, next_attempt: Callable[[], int]) -> None:
         began = time.monotonic()
         span = self._span()
-        # A stream that learns for minutes is seen to be alive.
+        # Learning can take minutes: write the status meanwhile, as a heartbeat.
         with repeating(self._status.write, every_seconds=_TELL_SECONDS, name="learning"):
             count = self._journal.learn(
                 self._read_ids(table, span),
@@ -111,17 +112,17 @@ class Learner:
         )
 
     def _check_room(self) -> None:
-        """Raise when the journal's disk is almost full; on a small disk a tenth has to stay free."""
+        """Raise if the journal's disk is almost full; of a small disk a tenth must stay free."""
         folder = self._journal.folder
         check_room(folder, min(self._min_free_bytes, shutil.disk_usage(folder).total // 10))
 
     def _span(self) -> IdSpan:
         now = datetime.now(UTC)
-        # Many tables are taken at a start: what was the oldest message a moment ago is no younger now.
+        # A start takes many tables: a recent answer is reused, because the oldest message only becomes younger.
         if self._oldest is None or time.monotonic() - self._asked_at > _OLDEST_SECONDS:
             self._oldest, self._asked_at = self._find_oldest(), time.monotonic()
         asked = self._journal.mark.learn_since, self._lease.again_since
         oldest = min([self._oldest, *(since for since in asked if since is not None)])
-        # What was acknowledged may come again for a while, however old it is.
+        # Acknowledged messages of any age may be redelivered for a while.
         window = timedelta(seconds=self._journal.keep_seconds)
         return IdSpan(max(oldest - CLOCK_SKEW, now - LONGEST_RETENTION), now - window - CLOCK_SKEW)

@@ -1,4 +1,4 @@
-"""Who may run: one stream a home by a file lock, one stream a project by a lease kept beside the archive."""
+"""Mutual exclusion of streams: by a file lock in a home, and by a lease beside the tables for a project."""
 
 import fcntl
 import json
@@ -25,7 +25,7 @@ from streams.snapshot import finish_restore
 from warehouse.archive import LeaseStore
 
 LEASE_SECONDS: Final = 30
-# Of what a holder writes beside the tables: Holder, as JSON.
+# The format of the lease's content: a Holder as JSON.
 LEASE_FORMAT: Final = Format(1)
 
 _log = structlog.get_logger(__name__)
@@ -33,11 +33,11 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lease, and until when (Unix seconds) unless it is renewed.
+    """The holder of a lease, and the time (Unix seconds) of its expiry without a renewal.
 
-    ``journal`` is the mark of the journal that knows all that was committed under the lease: empty when none does,
-    None when an earlier Refeed wrote it, which knew of no marks. ``again`` has publish times, each with the time
-    until which messages published since then may come again although their rows may be old (Unix seconds).
+    ``journal`` is the mark of the journal that knows all commits under the lease: empty if none does, None if an
+    earlier release without marks wrote it. ``again`` has pairs of Unix times: until the second one, messages
+    published since the first one may be redelivered although their rows may be old.
     """
 
     stream: str
@@ -68,13 +68,13 @@ class HeldLease:
         self._stream = stream
         self._journal = journal
         self._again = again
-        # Whether another stream was seen to have it: for a stream whose target has no epochs of its own.
+        # Whether another stream has the lease; needed by a stream whose target has no epochs.
         self.is_lost = False
-        # It is renewed by a thread of its own.
+        # Another thread renews the lease.
         self._lock = threading.Lock()
 
     def write(self, expires_at: float) -> None:
-        """Write that the lease is held until ``expires_at``.
+        """Write the lease with the expiry ``expires_at``.
 
         Raises:
             LeaseLostError: another stream has it.
@@ -90,25 +90,25 @@ class HeldLease:
 
     @property
     def again_since(self) -> datetime | None:
-        """The publish time since which messages may come again whose rows may be old, None when none may."""
+        """The publish time since which messages with old rows may be redelivered, or None."""
         now = self._store.now() - CLOCK_SKEW.total_seconds()
         since = min((since for since, until in self._again if until > now), default=None)
         return None if since is None else datetime.fromtimestamp(since, UTC)
 
     def expect_again(self, since: datetime, seconds: float) -> None:
-        """Write that messages published since ``since`` may come again for ``seconds``, whose rows may be old.
+        """Write that messages published since ``since``, with old rows, may be redelivered for ``seconds``.
 
-        Whoever holds the lease then finds it. Nothing is written where the lease says so already.
+        The next holder of the lease reads this. Nothing is written if the lease has it already.
 
         Raises:
             LeaseLostError: another stream has the lease.
-            RefeedError: it can't be written.
+            RefeedError: the lease can't be written.
         """
         now, first = self._store.now(), since.timestamp()
         with self._lock:
             if any(earlier <= first and now + seconds <= until for earlier, until in self._again):
                 return
-            # For twice as long: the next batch needs no write of its own.
+            # Twice as long, so that the next batch needs no write.
             kept = tuple(one for one in self._again if one[0] < first and one[1] > now)
             self._write(now + LEASE_SECONDS, (*kept, (first, now + 2 * seconds)))
 
@@ -123,21 +123,21 @@ class HeldLease:
             self.is_lost = True
             _log.error("lease_lost", lease=self._name)
         except RefeedError as exc:
-            # A lease that runs out is taken by another stream at worst; the epoch keeps the two apart.
+            # At worst another stream takes the expired lease; the epoch keeps the two apart.
             _log.warning("lease_not_renewed", lease=self._name, code=exc.code, error=exc.message)
 
     def give_back(self) -> None:
-        """Let the next stream have the lease at once; where that fails it runs out, and a failure is logged."""
+        """Release the lease for the next stream; a failure is logged, and the lease then expires."""
         try:
             self.write(0.0)
         except LeaseLostError:
-            # Whoever took it over needs nothing given back.
+            # Another stream has taken the lease over already.
             return
         except RefeedError as exc:
             _log.warning("lease_not_given_back", lease=self._name, code=exc.code, error=exc.message)
 
     def name_journal(self, mark: str) -> None:
-        """Write into the lease that the journal with this mark has the ids of all that is committed from now on.
+        """Write this mark into the lease: from now on the journal with this mark has the ids of all commits.
 
         Raises:
             LeaseLostError: another stream has it.
