@@ -23,16 +23,17 @@ _EXTEND_BY_SECONDS: Final = 60
 
 
 class AckLeases:
-    """Leases and acknowledgements of messages that a stream has pulled; ids are in the columns of the journal."""
+    """Leases and acknowledgements of messages that a stream has pulled; ids have the journal's columns."""
 
     def __init__(self, channel: Any, project: str) -> None:
         self._channel = channel
         self._project = project
 
     def acknowledge(self, ids: pa.Table, deadline: AckDeadline) -> pa.Table:
-        """Acknowledge ``ids`` and return those of subscriptions that failed: they come again, whenever that is.
+        """Acknowledge ``ids``; return the ids of subscriptions that failed, which are redelivered at some time.
 
-        So may those that were acknowledged after ``deadline``, which Pub/Sub does not tell.
+        The returned ids include ids that were acknowledged after ``deadline``: Pub/Sub does not report whether
+        such an acknowledgement came too late.
         """
         held = list(self._held(ids))
         failed = set()
@@ -47,7 +48,7 @@ class AckLeases:
         return ids.filter(pc.is_in(names, value_set=pa.array(sorted(failed), pa.string())))
 
     def give_back(self, ids: pa.Table) -> None:
-        """Let ``ids`` come again at once; where that fails they come when their leases run out."""
+        """Return ``ids`` for redelivery at once, or, if that fails, when their leases expire."""
         self._extend(ids, 0, "not_given_back")
 
     def extended(self, ids: pa.Table, deadline: AckDeadline) -> AbstractContextManager[None]:
@@ -73,7 +74,7 @@ def _id_of(path: str) -> str:
 
 
 def _by_subscription(ids: pa.Table) -> Iterator[tuple[str, pa.Array]]:
-    """Yield each subscription of ``ids`` with its ack ids; the rows are sorted once, however many there are."""
+    """Yield each subscription of ``ids`` with its ack ids; the rows are sorted once for all subscriptions."""
     names = ids.column("subscription").cast(pa.string()).combine_chunks().dictionary_encode()
     codes = names.indices.to_numpy()
     order = np.argsort(codes, kind="stable")

@@ -1,4 +1,4 @@
-"""How much a stream has still to be given: its lag, as Cloud Monitoring has it, and its oldest message's time."""
+"""A stream's backlog: its lag from Cloud Monitoring, and the publish time of its oldest message."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -18,10 +18,9 @@ from streams.status import StatusFile
 
 _log = structlog.get_logger(__name__)
 
-# A call to Cloud Monitoring under way does not keep a drain waiting.
+# Longest time that a drain waits for a call to Cloud Monitoring.
 _LAST_SECONDS: Final = 1.0
-# Cloud Monitoring shows a sample up to three minutes after it was taken: what was given back or sought for since
-# then is not in it.
+# Cloud Monitoring shows a sample up to three minutes late: messages returned or sought since then are not in it.
 _SAMPLE_AGE: Final = timedelta(minutes=10)
 
 ReadSample = Callable[[MonitoredBacklogs], BacklogSample | None]
@@ -29,10 +28,10 @@ ReadSample = Callable[[MonitoredBacklogs], BacklogSample | None]
 
 @contextmanager
 def measuring(status: StatusFile, project: str, address: str | None, read: ReadSample) -> Iterator[None]:
-    """Keep the latest sample that ``read`` finds as the status's ``backlog`` until the block ends.
+    """Write the latest sample of ``read`` into the status as ``backlog``, until the block ends.
 
-    Another thread does it, once a minute. ``backlog`` is None while there is no sample or Cloud Monitoring does
-    not give any; the reason is logged once. The API asks a local server itself.
+    Another thread does this once a minute. ``backlog`` is None while there is no sample, or while Cloud Monitoring
+    refuses; the reason is logged once. Of a local server the API reads the backlog itself.
     """
     if is_local(address):
         yield
@@ -59,7 +58,7 @@ def measuring(status: StatusFile, project: str, address: str | None, read: ReadS
         if backlogs is not None:
             backlogs.close()
 
-    # A daemon: it must not keep the process from its end.
+    # A daemon, so that it does not keep the process alive.
     thread = threading.Thread(target=run, name="lag", daemon=True)
     thread.start()
     try:
@@ -70,11 +69,11 @@ def measuring(status: StatusFile, project: str, address: str | None, read: ReadS
 
 
 def find_oldest(pubsub: PubSub, subscriptions: Sequence[SubscriptionInfo], address: str | None) -> datetime:
-    """Return a time before which no message of ``subscriptions`` was published that has still to be delivered.
+    """Return a lower bound of the publish times of messages that ``subscriptions`` have still to deliver.
 
-    A local server knows it, Google has it in Cloud Monitoring. Of a subscription without a sample, or where none
-    may be read, it is how long the subscription keeps a message. A seek that is still to come is in none of them:
-    :func:`streams.journal_mark.ask_to_learn` is for that.
+    The bound is from a local server or from Cloud Monitoring. For a subscription without a sample, or without
+    access to samples, it follows from the subscription's retention. A later seek is not included: for that, call
+    :func:`streams.journal_mark.ask_to_learn`.
 
     Raises:
         PubSubUnavailableError: Pub/Sub does not answer.
@@ -91,14 +90,14 @@ def _read_ages(pubsub: PubSub, names: Sequence[str], address: str | None) -> dic
     stats = read_stats(pubsub.channel, pubsub.project)
     if stats is not None:
         return {name: timedelta(seconds=found.oldest_unacked_seconds) for name, found in stats.items()}
-    # An emulator other than Refeed's.
+    # Emulators other than Refeed's do not report ages.
     return {} if is_local(address) else read_monitored_ages(names, lambda: MonitoredBacklogs.open(pubsub.project))
 
 
 def read_monitored_ages(
     names: Sequence[str], open_backlogs: Callable[[], MonitoredBacklogs]
 ) -> dict[str, timedelta]:
-    """Return the ages that Cloud Monitoring has, on the safe side; none where it refuses."""
+    """Return the ages from Cloud Monitoring, rounded up to be safe; empty if it refuses."""
     try:
         backlogs = open_backlogs()
         try:

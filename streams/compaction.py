@@ -1,4 +1,4 @@
-"""Merges small files in a thread while the stream goes on committing."""
+"""Merges small files in a thread while the stream continues to commit."""
 
 import threading
 import time
@@ -15,14 +15,14 @@ _log = structlog.get_logger(__name__)
 
 _COMPACT_AT_FILES: Final = 64
 _COMPACT_EVERY_SECONDS: Final = 30.0
-# To look at a table costs an open: one of 300 tables that gets a file in ten seconds is not worth it.
+# New files until the next look, which opens the table: with 300 tables a look at each new file would be expensive.
 _LOOK_AT_FILES: Final = 16
 
 
 class Compactor:
-    """Compacts the tables of a stream that got enough new files since the last look, every half a minute at most.
+    """Compacts the tables of a stream that got enough new files since the last look, at most twice a minute.
 
-    The first look at a table comes with its first new file: nobody knows what an earlier stream left there.
+    The first look at a table comes with its first new file, because an earlier stream may have left small files.
     """
 
     def __init__(self, targets: Targets) -> None:
@@ -33,7 +33,7 @@ class Compactor:
         self._seen: set[str] = set()
 
     def touch(self, new_files: Mapping[str, int]) -> None:
-        """Remember how many new files tables have, and begin to compact when it is time for it."""
+        """Count the new files of tables, and begin a compaction when one is due."""
         self._new_files.update(new_files)
         now = time.monotonic()
         is_running = self._thread is not None and self._thread.is_alive()
@@ -52,7 +52,7 @@ class Compactor:
     def _compact(self, names: list[str]) -> None:
         for name in names:
             try:
-                # A table object of its own: the stream's moves on with each commit.
+                # A separate table object, because each commit changes the stream's own.
                 removed = self._targets.open(name).compact(max_small_files=_COMPACT_AT_FILES)
             except RefeedError as exc:
                 _log.warning("compaction_failed", table=name, code=exc.code, error=exc.message)

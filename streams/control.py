@@ -1,4 +1,4 @@
-"""The control file of one start of a stream: the order of its agent, replaced whole by each new one."""
+"""The control file of one instance of a stream: the agent's newest order, replaced as a whole."""
 
 import json
 import math
@@ -11,19 +11,19 @@ import structlog
 from model.disk import replace_text
 from model.format import Format
 
-# Of a control file, which an agent writes for a stream of another release.
+# The format of a control file: an agent writes it for streams of other releases too.
 CONTROL_FORMAT: Final = Format(1)
 _log = structlog.get_logger(__name__)
 
 Order = Literal["run", "drain", "cancel", "pause", "stand_by"]
 
-# A pause without a bound would stop a stream for ever when the agent that asked for it dies.
+# A pause has a timeout, so that a stream does not stay paused after its agent dies.
 LONGEST_PAUSE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPace:
-    """How long a batch lasts and how large it may get; None is the value that the stream was started with."""
+    """The longest time and the largest size of a batch; None is the value at the start of the stream."""
 
     batch_seconds: float | None = None
     batch_bytes: int | None = None
@@ -33,11 +33,11 @@ class BatchPace:
 class StreamControl:
     """One order; a higher ``number`` replaces a lower one, and 0 is the order before the first.
 
-    ``run`` means to run at this pace. ``stand_by``, as the first order of a start, means to get ready and own
-    nothing until ``run``, which then waits for ``timeout_seconds`` until another process lets go of the stream.
-    ``drain`` ends the stream after it has committed and acknowledged the messages that it holds; after
-    ``timeout_seconds`` (None: no bound) it ends without. ``cancel`` ends it at once.
-    ``pause`` lets no commit begin until the next order, for ``timeout_seconds`` at most.
+    ``run`` sets the pace. ``stand_by``, as the first order of an instance, prepares it without owning the stream.
+    A ``run`` after it waits up to ``timeout_seconds`` until another process releases the stream. ``drain`` ends
+    the stream after it has committed and acknowledged the messages that it holds; after ``timeout_seconds`` (None:
+    no timeout) it ends without this. ``cancel`` ends it at once. ``pause`` keeps commits from beginning until the
+    next order, for ``timeout_seconds`` at most.
 
     Example:
         >>> StreamControl(3, "drain", timeout_seconds=120).order
@@ -52,11 +52,11 @@ class StreamControl:
 
     @property
     def pace(self) -> BatchPace:
-        """The pace that it asks for."""
+        """The pace in the order."""
         return BatchPace(self.batch_seconds, self.batch_bytes)
 
     def write(self, path: Path) -> None:
-        """Replace the control file ``path`` with this order; its folder is made."""
+        """Replace the control file ``path`` with this order; create its folder if needed."""
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_text(path, json.dumps(asdict(self)))
 
@@ -64,8 +64,8 @@ class StreamControl:
 class ControlFile:
     """The newest order in ``path``.
 
-    A file that is missing, damaged or half-written changes nothing, and neither does an order with a lower number
-    than the last one: the last good order stands.
+    A missing, damaged or incomplete file changes nothing, and neither does an order with a lower number than the
+    last one: the last good order stays.
     """
 
     def __init__(self, path: Path) -> None:
@@ -92,10 +92,10 @@ class ControlFile:
 
 
 def _parse_control(text: str) -> StreamControl:
-    """Return the order that ``text`` is.
+    """Parse an order.
 
     Raises:
-        ValueError, TypeError: it is none.
+        ValueError, TypeError: ``text`` is no order.
     """
     control = StreamControl(**json.loads(text))
     if control.order not in get_args(Order):

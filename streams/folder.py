@@ -1,4 +1,4 @@
-"""The folder of a stream: its state at the top, and below ``instances/`` the reports of each start."""
+"""The folder of a stream: its state, and below ``instances/`` the status of each start."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from streams.status import StatusFile
 
 _INSTANCES: Final = "instances"
 _STATUS: Final = "status.json"
-# The state of a start that is ready and owns nothing.
+# The state of an instance that is ready and does not own the stream.
 STANDBY: Final = "standby"
 
 
 @dataclass(frozen=True, slots=True)
 class StreamFolder:
-    """Where the stream keeps its state (``state``), and where this start of it reports and takes orders (``run``).
+    """The folder of the stream's state (``state``), and the folder of this instance's status and orders (``run``).
 
-    An agent gives each start an ``instance_id``, and with it a folder of its own; a stream that was started by
-    hand has none, reports beside its state and takes no orders but signals.
+    An agent gives each start an ``instance_id`` with its own folder. A stream that was started by hand has no id:
+    it writes its status beside the state, and obeys only signals.
     """
 
     state: Path
@@ -38,36 +38,36 @@ class StreamFolder:
 
     @property
     def run(self) -> Path:
-        """The folder of this start."""
+        """The folder of this instance."""
         return self.state if self.instance_id is None else self.state / _INSTANCES / self.instance_id
 
     @property
     def status(self) -> Path:
-        """The status file of this start."""
+        """The status file of this instance."""
         return self.run / _STATUS
 
     @property
     def control(self) -> Path | None:
-        """The control file of this start, None for a stream that no agent started."""
+        """The control file of this instance, None for a stream that was started by hand."""
         return None if self.instance_id is None else self.run / "control.json"
 
     @property
     def scratch(self) -> Path:
-        """Spark's own files, which nobody needs after this start."""
+        """The folder of Spark's temporary files, which are deleted after this instance."""
         return self.run / "spark"
 
 
 def list_instances(home: Path) -> list[StreamFolder]:
-    """Return the folder of each start of a stream that ``home`` still has, by name and age."""
+    """Return the folders of all instances that ``home`` still has, sorted by stream and age."""
     return [
         StreamFolder(run.parent.parent, run.name) for run in sorted((home / "streams").glob(f"*/{_INSTANCES}/*"))
     ]
 
 
 def has_state(record: StreamRecord, home: Path) -> bool:
-    """Whether ``home`` has the stream's state, or it never ran: the state is where its last start was.
+    """Whether ``home`` has the stream's state, or the stream never ran: state is in the home of the last start.
 
-    Machines that share a home see the same files under another machine's name.
+    Machines that share a home see the same files, also those of instances on other machines.
     """
     if record.home is None:
         return True
@@ -78,17 +78,17 @@ def has_state(record: StreamRecord, home: Path) -> bool:
 
 
 def read_statuses(home: Path, name: str = "*") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each status that the streams of ``home``, or the one of this name, have written, with the name."""
+    """Yield the name and each status of the streams of ``home``, or of the stream with this name."""
     for state in sorted((home / "streams").glob(name)):
         for path in (state / _STATUS, *sorted(state.glob(f"{_INSTANCES}/*/{_STATUS}"))):
             status = StatusFile.read(path)
-            # A standby is not the stream yet: its report would hide that of the one that runs.
+            # Skip standbys: their status would hide the status of the running instance.
             if status is not None and status.get("state") != STANDBY:
                 yield state.name, status
 
 
 def read_newest_status(home: Path, name: str) -> dict[str, Any] | None:
-    """Return the status that the stream ``name`` of ``home`` wrote last, None while it never wrote one."""
+    """Return the newest status of the stream ``name`` of ``home``, or None."""
     return max(
         (status for _, status in read_statuses(home, name)),
         key=lambda status: float(status.get("at") or 0.0),

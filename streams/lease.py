@@ -148,15 +148,13 @@ class HeldLease:
 
 @contextmanager
 def lock_home(folder: Path) -> Iterator[str]:
-    """Hold the home's stream folder for this process and yield the stream's id, the same at every start.
+    """Lock the stream's folder for this process and yield the stream's id, which is the same at every start.
 
-    A state that was being put back when its process or machine ended is put in its place first.
-
-    The lock goes with the process, however it ends.
+    A restore of the state that was interrupted is finished first. The lock ends with the process in every case.
 
     Raises:
-        LeaseHeldError: another process has it.
-        StorageFullError: there is no room for the id of a new home.
+        LeaseHeldError: another process has the lock.
+        StorageFullError: the disk has no room for the id of a new home.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a+") as file:
@@ -178,12 +176,12 @@ def lock_home(folder: Path) -> Iterator[str]:
 
 
 def refuse_held(store: LeaseStore, name: str, stream: str) -> Holder | None:
-    """Return who had the lease ``name`` last; raise when another home's stream has it now.
+    """Return the last holder of the lease ``name``, after a check that no stream of another home has it now.
 
-    :func:`hold_lease` asks again.
+    :func:`hold_lease` checks this again.
 
     Raises:
-        LeaseHeldError: it has.
+        LeaseHeldError: a stream of another home has the lease.
     """
     holder = _read_holder(store, name)
     if holder is not None:
@@ -201,20 +199,20 @@ def refuse_held(store: LeaseStore, name: str, stream: str) -> Holder | None:
 def hold_lease(store: LeaseStore, name: str, stream: str, journal: Journal | None = None) -> Iterator[HeldLease]:
     """Hold the lease ``name`` and yield it; a thread renews it until the block ends.
 
-    Whoever had it before under the same ``stream`` id is dead, because the home's lock says so: its lease is
-    taken over at once. Another home's is taken over when it has run out, which is a matter of seconds and of
-    clocks; that its commits fail from then on is not: the epoch sees to it.
+    An earlier holder with the same ``stream`` id is dead, because this process has the home's lock: its lease is
+    taken over at once. The lease of another home is taken over after its expiry, which depends on clocks. That the
+    other home's commits fail from then on does not depend on clocks: the epoch is a fencing token.
 
-    The ``journal`` begins with it: ``journal.mark`` knows from then on whether it has the ids of all that was
-    committed under the lease.
+    The ``journal`` begins its start here: from then on ``journal.mark`` shows whether it has the ids of all
+    commits under the lease.
 
     Raises:
-        LeaseHeldError: another home's stream has it.
+        LeaseHeldError: a stream of another home has the lease.
     """
     holder = refuse_held(store, name, stream)
     epoch = store.take_lease(name)
     if epoch > 1 and (holder is None or holder.epoch + 1 != epoch):
-        # Another one may have had it for the moment between.
+        # Another stream may have had the lease in the moment between.
         holder = _read_holder(store, name)
     mark = None if holder is None else holder.journal
     if journal is not None:
@@ -233,7 +231,7 @@ def hold_lease(store: LeaseStore, name: str, stream: str, journal: Journal | Non
 
 
 def _knows_all(journal: Journal, holder: Holder | None, stream: str, epoch: int) -> bool:
-    """Whether the journal has the ids of all that was committed under the lease until now, by ``holder`` last."""
+    """Whether the journal has the ids of all commits under the lease until now; ``holder`` had it last."""
     if journal.mark.is_asked:
         return False
     if holder is None:
@@ -248,7 +246,7 @@ def _read_holder(store: LeaseStore, name: str) -> Holder | None:
     if found is None:
         return None
     known = {field.name for field in fields(Holder)}
-    # A later Refeed may write more.
+    # A later release may write more fields.
     fields_of = {key: value for key, value in json.loads(found).items() if key in known}
     return Holder(**fields_of | {"again": tuple(map(tuple, fields_of.get("again", ())))})
 

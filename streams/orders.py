@@ -1,4 +1,4 @@
-"""The orders of one start of a stream: those of signals, and those of its control file."""
+"""The orders to one instance of a stream, by signals and by its control file."""
 
 import signal
 import threading
@@ -13,40 +13,40 @@ WATCH_SECONDS: Final = 0.25
 
 
 class Sink(Protocol):
-    """The taker of the batches: it keeps the error that ended one, and counts the messages that an end left."""
+    """The receiver of batches; keeps the error of a failed batch, and counts uncommitted messages at the end."""
 
     status: StatusFile
     failure: RefeedError | None
 
     def pause(self) -> bool:
-        """Let no commit begin; False while one is under way."""
+        """Keep commits from beginning; return False during a commit."""
         ...
 
     def resume(self) -> None:
-        """Let commits go on."""
+        """Allow commits again."""
 
     def finish(self) -> None:
         """Wait until the last batch is settled, or abandoned.
 
         Raises:
-            RefeedError: it is not committed.
+            RefeedError: the last batch is not committed.
         """
 
     def abandon(self) -> None:
-        """Begin no further commit, and give back what comes."""
+        """Begin no further commit, and return later batches to Pub/Sub."""
 
     def wait_for_commit(self, *, seconds: float) -> bool:
         """Wait for the commit under way; return whether none is left."""
         ...
 
     def count_left(self) -> int:
-        """Return how many messages it held that are not committed."""
+        """Return the number of uncommitted messages."""
 
 
 class Orders:
-    """The newest order of a stream, looked at a few times a second.
+    """The newest order to a stream; callers poll it a few times a second.
 
-    A signal counts from :meth:`follow_signals` on; before it a signal ends the process.
+    Before :meth:`follow_signals` a signal ends the process; after it a signal drains the stream.
     """
 
     def __init__(self, control: ControlFile | None) -> None:
@@ -59,42 +59,42 @@ class Orders:
         self._look()
 
     def follow_signals(self) -> None:
-        """Let SIGTERM and SIGINT drain the stream, however long that takes."""
+        """Let SIGTERM and SIGINT drain the stream, without a timeout."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stopping.set())
 
     @property
     def is_standing_by(self) -> bool:
-        """Whether the stream is to get ready, and own nothing yet."""
+        """Whether the instance is a standby, which must not own the stream yet."""
         self._look()
         return self.newest.order == "stand_by"
 
     @property
     def is_ending(self) -> bool:
-        """Whether the stream is to drain, or to end at once."""
+        """Whether the stream must drain or end at once."""
         self._look()
         return self._stopping.is_set()
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it ends at once and leaves what is not committed."""
+        """Whether the stream must end at once, without its uncommitted messages."""
         return self.newest.order == "cancel"
 
     @property
     def is_out_of_time(self) -> bool:
-        """Whether nothing is waited for any more: it is cancelled, or its drain has taken too long."""
+        """Whether the stream must stop waiting: it is cancelled, or its drain has timed out."""
         self._look()
         bound = self.newest.timeout_seconds if self.newest.order == "drain" else None
         return self.is_cancelled or (bound is not None and time.monotonic() - self._came_at >= bound)
 
     def wait(self, seconds: float) -> None:
-        """Wait for ``seconds``, or until the stream is to end."""
+        """Wait for ``seconds``, or until the stream must end."""
         ends_at = time.monotonic() + seconds
         while (left := ends_at - time.monotonic()) > 0 and not self.is_ending:
             self._stopping.wait(min(left, WATCH_SECONDS))
 
     def follow_pause(self, sink: Sink) -> bool:
-        """Pause ``sink`` or let it go on, as the newest order says; return whether it is paused now."""
+        """Pause or resume ``sink`` by the newest order; return whether it is paused now."""
         bound = self.newest.timeout_seconds
         longest = LONGEST_PAUSE_SECONDS if bound is None else bound
         is_wanted = self.newest.order == "pause" and time.monotonic() - self._came_at < longest
@@ -110,7 +110,7 @@ class Orders:
         return self._is_paused
 
     def end_pause(self, sink: Sink) -> None:
-        """Let commits go on where they are paused."""
+        """Resume paused commits."""
         if self._is_paused:
             self._is_paused = False
             sink.resume()
@@ -119,10 +119,10 @@ class Orders:
         if self._control is None:
             return
         found = self._control.read()
-        # Once it ends it never runs again; only a drain may become shorter, or a cancel.
+        # An ending stream never runs again; only its drain may become shorter, or a cancel.
         if found.number == self.newest.number or (self._stopping.is_set() and found.order not in _ENDS):
             return
-        # Nor does a stream that runs become a standby again.
+        # A running stream never becomes a standby again.
         if self.is_cancelled or (found.order == "stand_by" and self.newest.number):
             return
         self.newest, self._came_at = found, time.monotonic()

@@ -1,4 +1,4 @@
-"""The probe of a stream's container: whether the stream that runs here has reported lately."""
+"""The liveness probe of a stream's container."""
 
 import os
 import socket
@@ -9,15 +9,15 @@ from typing import Final
 from model.settings import read_settings
 from streams.folder import StreamFolder, read_newest_status
 
-# A stream reports every five seconds; a batch that waits for the warehouse does not stop it.
+# A stream writes its status every five seconds, also while a batch waits for the warehouse.
 _SILENT_SECONDS: Final = 60.0
 
 
 def find_fault(name: str, *, host: str, now: float) -> str | None:
-    """Return why the stream ``name`` of this home is not alive on ``host``, None when it is.
+    """Return why the stream ``name`` of this home is not alive on ``host``, or None.
 
-    A home is shared: the status file of a stream that ran in an earlier pod may be seconds old, so that a report
-    from another host does not count.
+    Pods share a home: a status from another host does not count, because an earlier pod may have written it
+    seconds ago.
     """
     home = read_settings(os.environ).home
     status = read_newest_status(home, name)

@@ -1,4 +1,4 @@
-"""Repeats one call from a thread of its own, for as long as a block runs."""
+"""Repeats one call in a thread while a block runs."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -7,9 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def repeating(act: Callable[[], object], *, every_seconds: float, name: str) -> Iterator[None]:
-    """Call ``act`` every ``every_seconds`` until the block ends, and wait for a call that is under way then.
+    """Call ``act`` every ``every_seconds`` until the block ends, and then wait for a running call.
 
-    The first call is made after that time. ``name`` is the thread's; an error of ``act`` ends it.
+    The first call comes after ``every_seconds``. ``name`` is the thread's name; an error of ``act`` ends the
+    thread.
     """
     over = threading.Event()
 
@@ -17,7 +18,7 @@ def repeating(act: Callable[[], object], *, every_seconds: float, name: str) -> 
         while not over.wait(every_seconds):
             act()
 
-    # A daemon: it must not keep the process from its end.
+    # A daemon, so that it does not keep the process alive.
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""The queries that Spark runs for a stream, one after the other: each pulls in batches of some length."""
+"""The queries that Spark runs for a stream, one after the other, each with its own length of batches."""
 
 import shutil
 import threading
@@ -19,15 +19,15 @@ from streams.run import RunningQuery
 
 _log = structlog.get_logger(__name__)
 
-# A batch has fixed costs of a quarter of a second: with a backlog it grows.
+# Batches are longer by this factor during a backlog, because each has fixed costs of a quarter of a second.
 _BACKLOG_FACTOR: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class StreamQuery:
-    """The source that Spark reads, and the size of its batches; ``options`` are the source's own.
+    """The source that Spark reads, and the size of its batches; ``options`` are options of the source.
 
-    ``prefix`` or ``plan_file`` says which subscriptions, as :class:`~connectors.pubsub.source.PullOptions` has it.
+    ``prefix`` or ``plan_file`` selects the subscriptions, as in :class:`~connectors.pubsub.source.PullOptions`.
     """
 
     source: type[PullSource]
@@ -38,15 +38,15 @@ class StreamQuery:
     options: Mapping[str, str]
     prefix: str = ""
     plan_file: Path | None = None
-    # The warehouse's quotas may want longer batches than a person does.
+    # The warehouse's quotas may require longer batches than the settings.
     bound_seconds: Callable[[float], float] = lambda wanted_seconds: wanted_seconds
 
     def at_pace(self, pace: BatchPace) -> Self:
-        """Return the query with batches of another length and size, as far as ``pace`` has them."""
+        """Return the query with the length and size of batches in ``pace``, if these are set."""
         return replace(self, **{name: value for name, value in asdict(pace).items() if value is not None})
 
     def pull_options(self, settings: Settings) -> PullOptions:
-        """Return how tasks pull; the stop file is another one in each query."""
+        """Return the options of the tasks' pulls; each query has its own stop file."""
         batch_seconds = self.bound_seconds(self.batch_seconds)
         return PullOptions(
             project=settings.project,
@@ -63,15 +63,15 @@ class StreamQuery:
 
 
 class StreamQueries:
-    """The queries of one start of a stream, one after the other, in its Spark session.
+    """The queries of one instance of a stream, one after the other, in its Spark session.
 
-    The query of a standby is held: its batches pull nothing and are dropped, until :meth:`start` takes it up. By
-    then ``worker`` is there to take batches.
+    The query of a standby is held: its batches pull nothing and are dropped until :meth:`start`. Set ``worker``,
+    which takes the batches, before that.
     """
 
     def __init__(self, spark: Any, query: StreamQuery, settings: Settings, folder: StreamFolder) -> None:
         self.worker: CommitWorker | None = None
-        # Whether a batch of the held query has gone all its way, so that nothing of it is done for the first time.
+        # Set after the held query has finished a batch, so that all code of a batch has run once.
         self.is_warm = threading.Event()
         self._spark = spark
         self._query = query
@@ -82,13 +82,13 @@ class StreamQueries:
         spark.dataSource.register(query.source)
 
     def hold(self, pace: BatchPace) -> None:
-        """Have a query run at this pace that pulls nothing; one that has ended is started again."""
+        """Run a query at this pace that pulls nothing; start it again if it has ended."""
         if self._held is None or not self._held.query.isActive:
             self._hold_file.touch()
             self._held = self._start(pace)
 
     def start(self, pace: BatchPace) -> RunningQuery:
-        """Start a query at this pace, or let the one that is held pull."""
+        """Start a query at this pace, or let the held query pull."""
         assert self.worker is not None, "the stream is owned"
         committer = self.worker.committer
         held, self._held = self._held, None
@@ -128,6 +128,6 @@ class StreamQueries:
         if self.worker is not None:
             self.worker.take_batch(results, batch_id)
         else:
-            # It pulled nothing.
+            # A batch of the held query has no messages.
             results.toArrow()
             self.is_warm.set()

@@ -1,4 +1,4 @@
-"""A streaming query that is kept running until a signal or an order ends the stream."""
+"""Keeps a streaming query running until a signal or an order ends the stream."""
 
 import threading
 import time
@@ -30,13 +30,13 @@ _log = structlog.get_logger(__name__)
 
 _TELL_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 5.0
-# What a stream that ends without waiting gives its tasks to hand over what they hold.
+# Time that the tasks of an abandoned stream have to deliver their messages, which are returned to Pub/Sub.
 _ABANDON_SECONDS: Final = 5.0
-# Spark gives a Python worker ten seconds to start, on however busy a machine, and no setting changes that.
+# Spark gives a Python worker ten seconds to start, also on a busy machine, and no setting changes that.
 _WORKER_IS_LATE: Final = "Python worker failed to connect back"
-# The states in which a stream has said how it ended.
+# The states of a status that has the stream's end.
 _ENDED: Final = frozenset({"failed", "stopped", "cancelled"})
-# What passes by itself: the stream waits, with nothing acknowledged, and tries again.
+# Transient errors: the stream waits, acknowledges nothing, and tries again.
 PASSING: Final = (
     StorageFullError,
     PubSubUnavailableError,
@@ -49,9 +49,9 @@ PASSING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RunningQuery:
-    """A query that runs at this ``pace``; the file ``stop_file`` keeps it from beginning another batch.
+    """A query that runs at this ``pace``; while the file ``stop_file`` exists it begins no other batch.
 
-    It is Spark's, or one with the same methods.
+    The query is Spark's, or an object with the same methods.
     """
 
     query: Any
@@ -63,7 +63,7 @@ class RunningQuery:
 class StreamEnd:
     """The end of a stream: the fields of its last status, and the failure of its last batch.
 
-    ``is_over`` is whether nothing of its query is left; else it ends with the process.
+    ``is_over`` is whether the query has ended; otherwise it ends with the process.
     """
 
     status: Mapping[str, Any]
@@ -79,16 +79,17 @@ def run_until_stopped(
     orders: Orders,
     watch: Callable[[], None] = lambda: None,
 ) -> StreamEnd:
-    """Keep a query running until a signal or an order ends the stream; return how it ended.
+    """Keep a query running until a signal or an order ends the stream; return the end of the stream.
 
-    SIGTERM and SIGINT drain it, however long that takes; the control file has the other orders. A drain that takes
-    longer than its bound, and a cancel, leave what is not committed un-acknowledged, and the end says how many
-    messages that are. Spark is left to the caller, who has first to let another process take the stream over.
+    SIGTERM and SIGINT drain the stream without a timeout; the control file has the other orders. After a drain's
+    timeout, or a cancel, uncommitted messages stay unacknowledged, and the end has their number. The caller must
+    let another process take the stream over first, and then stop Spark.
 
-    The offsets say nothing that journal and tables do not say better, so ``start_query`` gives each query a
-    checkpoint of its own: one that is damaged or left over can't hurt. ``watch`` is called a few times a second
-    meanwhile, unless the stream is paused. A query that a passing fault ended, or a busy machine, is started
-    again, and so is one whose pace has changed; un-acked messages come again. ``name`` is the stream's in the log.
+    Spark's offsets are not needed, because journal and tables have the state. So ``start_query`` gives each query
+    its own checkpoint, and a damaged or old checkpoint does no harm. ``watch`` is called a few times a second
+    unless the stream is paused. A query is started again after a transient error, after a timeout on a busy
+    machine, and after a change of its pace; unacknowledged messages are redelivered. ``name`` is the stream's name
+    in the log.
 
     Raises:
         RefeedError: a batch failed for another reason, or the query ended by itself.
@@ -124,9 +125,9 @@ def run_until_stopped(
 
 @contextmanager
 def failing_in_status(folder: StreamFolder) -> Iterator[None]:
-    """Have the instance's status say why the block failed, also where that was before the stream ran.
+    """Write the error of the block into the instance's status, also if the stream never ran.
 
-    Its agent reads the status, and people see it with the stream. An end that the status has already is left.
+    The agent reads the status, and shows it with the stream. An end that is in the status already stays.
     """
     try:
         yield
@@ -142,9 +143,9 @@ def failing_in_status(folder: StreamFolder) -> Iterator[None]:
 
 
 def _describe_left(left: int | None, orders: Orders) -> dict[str, str] | None:
-    """Return the error of a drain whose bound left messages, None where it left none.
+    """Return the error of a drain that timed out with uncommitted messages, or None.
 
-    None of ``left`` are those that tasks still hold: how many they are is not known.
+    ``left`` does not include messages that tasks still hold: their number is unknown.
     """
     if left == 0:
         return None
@@ -157,7 +158,7 @@ def _describe_left(left: int | None, orders: Orders) -> dict[str, str] | None:
 
 
 def _shown(exc: RefeedError) -> str:
-    """Return why the stream failed, without the words of Spark, which quote the values that it failed on."""
+    """Return why the stream failed, without Spark's text, which quotes values of messages."""
     if exc.code == RefeedError.code:
         return "The stream ended with an unknown error. Its log has Spark's own error."
     return safe_message(exc.code, exc.message)
@@ -170,13 +171,13 @@ def _watch_query(
     orders: Orders,
     watch: Callable[[], None],
 ) -> bool:
-    """Watch the query until it is to end, for good or for another pace; return whether nothing is left of it."""
+    """Watch the query until it must end, for good or for another pace; return whether it has ended."""
     query = running.query
     told_at = time.monotonic()
     try:
         while query.isActive:
             if time.monotonic() - told_at >= _TELL_SECONDS:
-                # A stream with nothing to do has no batch that would say that it lives.
+                # An idle stream has no batches: write the status as a heartbeat.
                 sink.status.write()
                 told_at = time.monotonic()
             if orders.is_ending:
@@ -205,10 +206,10 @@ def _watch_query(
 
 
 def _end_query(running: RunningQuery, sink: Sink, orders: Orders) -> bool:
-    """Have the query and the sink finish what they hold, and stop the query; False when it is not waited for.
+    """Finish the batches of the query and the sink, and stop the query; return False after the timeout.
 
     Raises:
-        RefeedError: what they held is not committed.
+        RefeedError: a batch is not committed.
     """
     running.stop_file.touch()
     over = _begin_end(running.query, sink)
@@ -223,14 +224,14 @@ def _end_query(running: RunningQuery, sink: Sink, orders: Orders) -> bool:
             told_at = time.monotonic()
     sink.abandon()
     gives_up_at = time.monotonic() + _ABANDON_SECONDS
-    # Tasks hand over what they hold when they see the stop file, and it is given back.
+    # Tasks deliver their messages when they see the stop file, and these are returned to Pub/Sub.
     wait((over,), timeout=_ABANDON_SECONDS)
     is_settled = sink.wait_for_commit(seconds=max(0.0, gives_up_at - time.monotonic()))
     return over.done() and is_settled
 
 
 def _begin_end(query: Any, sink: Sink) -> Future[None]:
-    """Finish the query and the sink in another thread, so that the caller can stop waiting; return its future."""
+    """Finish the query and the sink in another thread; return a future, so that the caller can stop waiting."""
     over: Future[None] = Future()
 
     def end() -> None:
@@ -248,7 +249,7 @@ def _begin_end(query: Any, sink: Sink) -> Future[None]:
 def _finish(query: Any, sink: Sink) -> None:
     try:
         query.processAllAvailable()
-    except Exception:  # Spark's own, which says less than the sink does
+    except Exception:  # Spark's own error: the sink's error has more details
         if sink.failure is None:
             raise
         raise sink.failure from None
