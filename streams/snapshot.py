@@ -84,9 +84,9 @@ class SnapshotFolder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StateManifest:
-    """The content of a snapshot; ``facts`` are its maker's, such as the release and the schemas' versions.
+    """The content of a snapshot; ``facts`` are given by its maker, such as the release and the schemas' versions.
 
-    ``first_publish_time`` and ``last_publish_time`` are those of the ids that the journal knew, None without any.
+    ``first_publish_time`` and ``last_publish_time`` are the range of the journal's ids, None without ids.
     """
 
     format_version: int
@@ -103,17 +103,17 @@ class StateManifest:
     facts: Mapping[str, Any]
 
     def render(self) -> bytes:
-        """Return the manifest as its file holds it, with a checksum over all of it."""
+        """Return the content of the manifest's file, with a checksum over all of it."""
         body = asdict(self) | {name: render_moment(getattr(self, name)) for name in _TIMES}
         return json.dumps({"checksum": _checksum(body), **body}, indent=1).encode()
 
     @classmethod
     def parse(cls, content: bytes, where: str) -> Self:
-        """Return the manifest that ``content``, read at ``where``, holds.
+        """Parse the ``content`` of the manifest's file, whose place is ``where``.
 
         Raises:
             SnapshotFormatError: a newer release wrote it.
-            SnapshotCorruptError: it is damaged.
+            SnapshotCorruptError: the content is damaged.
         """
         try:
             body = json.loads(content)
@@ -134,7 +134,7 @@ _TIMES: Final = ("taken_at", "first_publish_time", "last_publish_time")
 
 @dataclass(frozen=True, slots=True)
 class CapturedState:
-    """A state that was linked to beside its journal, so that the stream may go on while it is copied."""
+    """Hard links to the files of a state, so that the stream can continue while they are copied."""
 
     folder: Path
     stream: str
@@ -142,22 +142,23 @@ class CapturedState:
     taken_at: datetime
 
     def discard(self) -> None:
-        """Let go of the links."""
+        """Remove the links."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def capture_state(folder: Path) -> CapturedState:
-    """Link to the files of the state in a stream's ``folder``, in milliseconds; its stream is between two commits.
+    """Link to the files of the state in a stream's ``folder``; call this between two commits of the stream.
 
-    The files of a journal are never changed in place: the links keep their content while the stream goes on.
+    It takes milliseconds. A journal's files never change in place, so that the links keep their content while the
+    stream continues.
 
     Raises:
-        SnapshotRefusedError: no stream has run here yet, or an attempt waits for its outcome.
-        StorageFullError: there is no room.
+        SnapshotRefusedError: no stream has run here yet, or an attempt is pending.
+        StorageFullError: the disk is full.
     """
     for left in folder.glob(f"{_CAPTURED}*"):
         shutil.rmtree(left, ignore_errors=True)
-    # A name of its own: whoever was replaced meanwhile lets go of its own links, and of nobody else's.
+    # A unique name, so that a replaced maker removes only its own links.
     captured = folder / f"{_CAPTURED}-{secrets.token_hex(4)}"
     entries = _entries(folder)
     for path in entries:
@@ -185,13 +186,13 @@ def capture_state(folder: Path) -> CapturedState:
 
 
 def store_state(captured: CapturedState, files: SnapshotFolder, facts: Mapping[str, Any]) -> StateManifest:
-    """Copy a captured state to ``files``, durably: the folder is whole when this returns, else it is not there.
+    """Copy a captured state durably to ``files``: the folder is complete when this returns, and absent otherwise.
 
-    In a bucket an error may leave a file without a manifest, which nothing reads; the snapshot's folder is removed
-    by its name.
+    In a bucket an error may leave a file without a manifest, which nothing reads; it is removed with the
+    snapshot's folder.
 
     Raises:
-        OSError: the storage does not answer, or has no room.
+        OSError: the storage does not answer, or is full.
         SnapshotCorruptError: an entry of the journal can't be read.
     """
     entries = sorted((captured.folder / _JOURNAL).iterdir())
@@ -219,7 +220,7 @@ def store_state(captured: CapturedState, files: SnapshotFolder, facts: Mapping[s
             for path in (made.path / name, made.path / _MANIFEST, made.path):
                 sync(path)
     if files.path is not None:
-        # The folders above may be as new as the snapshot: a power cut must not lose it with one of them.
+        # The parent folders may be as new as the snapshot: sync them too, because of power cuts.
         for folder in files.path.parents[:3]:
             sync(folder)
     return manifest
@@ -229,7 +230,7 @@ def read_manifest(files: SnapshotFolder) -> StateManifest:
     """Return the manifest of the snapshot in ``files``.
 
     Raises:
-        SnapshotCorruptError: it is not whole.
+        SnapshotCorruptError: the snapshot is not complete.
         SnapshotFormatError: a newer release made it.
     """
     try:
@@ -251,18 +252,18 @@ def restore_state(
 ) -> StateManifest:
     """Make the snapshot in ``files`` the state in a stream's ``folder``; the caller holds the folder's lock.
 
-    The journal asks its stream to learn, at its next start and from its own tables, every id of a message that may
-    come again: of those published since ``learn_since``, and of those that Pub/Sub has still to deliver. By the id
-    ``restore`` :func:`holds_restore` tells the state from others.
+    The journal is marked, so that the stream learns at its next start, from its own tables, the id of every
+    message that may be redelivered: those published since ``learn_since``, and those that Pub/Sub has still to
+    deliver. The id ``restore`` identifies the state for :func:`holds_restore`.
 
-    What is damaged, half there or newer is refused before anything is changed. After a crash the state is the old
-    one or, once :func:`finish_restore` was called, the new one. The stream's id is not restored: two homes with
-    one id would take each other's lease for their own.
+    A damaged, incomplete or newer snapshot is refused before anything changes. After a crash the state is the old
+    one or, after :func:`finish_restore`, the new one. The stream's id is not restored: two homes with the same id
+    would each treat the other's lease as their own.
 
     Raises:
-        SnapshotCorruptError: the snapshot is damaged or not whole.
+        SnapshotCorruptError: the snapshot is damaged or incomplete.
         SnapshotFormatError: a newer release made it.
-        StorageFullError: there is no room; nothing has changed.
+        StorageFullError: the disk is full; nothing has changed.
     """
     manifest = read_manifest(files)
     folder.mkdir(parents=True, exist_ok=True)
@@ -279,7 +280,7 @@ def restore_state(
         archive.unlink()
         if restore is not None:
             (unfinished / _JOURNAL / _RESTORE_ID).write_text(restore)
-        # In the same step as the journal: without it the stream could take an old journal for a whole one.
+        # Moved in the same step as the journal: without the mark an old journal could count as complete.
         ask_to_learn(unfinished / _JOURNAL, learn_since or datetime.now(UTC))
         for path in (
             *(unfinished / _JOURNAL).iterdir(),
@@ -302,19 +303,19 @@ def restore_state(
 
 
 def holds_restore(folder: Path, restore: str) -> bool:
-    """Whether the state in a stream's ``folder`` is the one that :func:`restore_state` put there by this id."""
+    """Whether :func:`restore_state` put the state in a stream's ``folder`` in place with the id ``restore``."""
     path = folder / _JOURNAL / _RESTORE_ID
     return path.exists() and path.read_text() == restore
 
 
 def forget_ids(folder: Path, since: datetime) -> None:
-    """Let the stream with this ``folder`` know nothing at its next start but the ids that its tables have.
+    """Let the stream with this ``folder`` forget all ids at its next start, except the ids in its tables.
 
-    It learns those of every message published since ``since``, before it pulls; what the tables have lost is new
-    to it. The caller holds the folder's lock, and an attempt whose outcome nobody knows is found in the tables.
+    Before it pulls, the stream learns the ids of all rows published since ``since``; messages whose rows were
+    deleted are new to it. A pending attempt is settled by the tables. The caller holds the folder's lock.
 
     Raises:
-        StorageFullError: there is no room; nothing has changed.
+        StorageFullError: the disk is full; nothing has changed.
     """
     ask_to_learn(folder / _JOURNAL, since)
     for path in _entries(folder):
@@ -322,9 +323,9 @@ def forget_ids(folder: Path, since: datetime) -> None:
 
 
 def finish_restore(folder: Path) -> bool:
-    """Put a restored state in its place, also after a crash; return whether there was one.
+    """Move a restored state to its place, also after a crash; return whether there was one.
 
-    A stream calls it under the folder's lock before it opens its journal.
+    A stream calls this under the folder's lock before it opens its journal.
     """
     shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)
     restored = folder / _RESTORED
@@ -332,7 +333,7 @@ def finish_restore(folder: Path) -> bool:
         return False
     replaced = restored / _REPLACED
     replaced.mkdir(exist_ok=True)
-    # Each step is left out when it was made before a crash; the journal moves last, and with it the rest is over.
+    # Steps that were done before a crash are skipped. The journal moves last and ends the restore.
     if (restored / _JOURNAL).exists():
         if (restored / PLAN_FILE).exists():
             (restored / PLAN_FILE).rename(folder / PLAN_FILE)
@@ -353,12 +354,12 @@ def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:
-        # Some file systems have no links.
+        # Some file systems have no hard links.
         shutil.copy2(source, target)
 
 
 def _read_spans(entries: list[Path]) -> tuple[int, datetime | None, datetime | None]:
-    """Return how many ids ``entries`` hold, and the first and the last publish_time of them."""
+    """Return the number of ids in ``entries``, and their first and last publish_time."""
     messages = 0
     ends: list[datetime] = []
     for path in entries:
@@ -375,7 +376,7 @@ def _read_spans(entries: list[Path]) -> tuple[int, datetime | None, datetime | N
 
 
 class _Hashing:
-    """Counts and hashes what is written to ``target``."""
+    """Counts and hashes the bytes that are written to ``target``."""
 
     def __init__(self, target: IO[bytes]) -> None:
         self._target = target

@@ -1,4 +1,4 @@
-"""Message ids on disk, put in order by publish time in little memory, however many there are."""
+"""Sorts any number of message ids by publish time on disk, with little memory."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,8 +19,9 @@ _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 class IdSpool:
     """Rows of ``schema``, which has a ``publish_time``, in the file ``path``, in buckets of equal spans of time.
 
-    The buckets divide the time from ``first`` to ``last`` (microseconds since 1970); rows before and after lie in
-    the outermost ones. ``check_room`` is called before each write and may raise. The file goes with the block.
+    The buckets divide the time from ``first`` to ``last`` (microseconds since 1970); earlier and later rows are in
+    the outermost buckets. ``check_room`` is called before each write and may raise. The file is deleted after the
+    block.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class IdSpool:
         self._ends = [(2**63 - 1, -(2**63))] * _BUCKETS
         self._file = pa.OSFile(str(path), "wb")
         self._writer = pa.ipc.new_stream(self._file, schema, options=_COMPRESSED)
-        # The schema goes with the first batch: an empty one, so that every place is that of a batch.
+        # An empty first batch carries the schema, so that every later position is the position of a batch.
         self._writer.write_batch(pa.RecordBatch.from_pylist([], schema))
 
     def __enter__(self) -> Self:
@@ -49,7 +50,7 @@ class IdSpool:
         self._path.unlink(missing_ok=True)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add rows, in the columns of the schema or more; one without a time is left out."""
+        """Add rows with at least the columns of the schema; rows without a time are left out."""
         rows = batch.select(self._schema.names).cast(self._schema)
         if rows.column("publish_time").null_count:
             rows = rows.filter(pc.is_valid(rows.column("publish_time")))
@@ -58,7 +59,7 @@ class IdSpool:
             self._flush()
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield all rows, in tables of at most :data:`TABLE_ROWS` whose spans of time hardly overlap, in order."""
+        """Yield all rows by time, in tables of at most :data:`TABLE_ROWS` whose time spans hardly overlap."""
         held: list[pa.RecordBatch] = []
         count = 0
         for batch in self._in_order():
@@ -75,7 +76,7 @@ class IdSpool:
             yield pa.Table.from_batches(held)
 
     def _flush(self) -> None:
-        """Write the rows that are held, each bucket's by themselves."""
+        """Write the rows in memory, one batch for each bucket."""
         held, self._held = self._held, []
         for rows in pa.Table.from_batches(held, self._schema).combine_chunks().to_batches():
             self._check_room()
@@ -95,7 +96,7 @@ class IdSpool:
                 self._writer.write_batch(ordered.slice(start, count))
 
     def _in_order(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows bucket by bucket; one that has too many is divided again."""
+        """Yield the rows bucket by bucket; a bucket with too many rows is divided again."""
         self._flush()
         self._file.flush()
         for bucket in np.flatnonzero(self._rows).tolist():

@@ -1,4 +1,4 @@
-"""A standby: a start of a stream that is ready to run and owns nothing until it is ordered to."""
+"""A standby: an instance that is ready to run, and owns the stream only after an order."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from streams.status import StatusFile
 
 _log = structlog.get_logger(__name__)
 
-# How long a standby waits for another process to let go of the stream when its order says nothing of it.
+# Time that a standby waits until another process releases the stream, if its order has no timeout.
 TAKE_OVER_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.02
 # The lease of another home's stream is read from the warehouse.
@@ -27,9 +27,9 @@ Owned = TypeVar("Owned")
 
 
 def wait_as_standby(orders: Orders, status: StatusFile, queries: StreamQueries) -> bool:
-    """Keep a query ready that pulls nothing until the orders say ``run``; False when they say to end.
+    """Keep a query ready that pulls nothing, until the order ``run``; return False after an order to end.
 
-    The status says ``standby`` once the stream could begin at once.
+    The status is ``standby`` as soon as the stream can begin at once.
     """
     orders.follow_signals()
     looked_at = 0.0
@@ -47,15 +47,14 @@ def wait_as_standby(orders: Orders, status: StatusFile, queries: StreamQueries) 
 def take_over(
     own: Callable[[ExitStack], Owned], owned: ExitStack, orders: Orders, status: StatusFile
 ) -> Owned | None:
-    """Own the stream by ``own`` as soon as no other process does; None when the orders say to end before.
+    """Own the stream by ``own`` as soon as no other process owns it; return None after an order to end.
 
-    The status is written every second meanwhile: an agent kills a process that gives no sign of life.
-
-    What ``own`` enters is put on ``owned`` when all of it is there.
+    Meanwhile the status is written every second as a heartbeat: an agent kills a process without one. After
+    ``own`` succeeds, its contexts are moved to ``owned``.
 
     Raises:
-        LeaseHeldError: another process had it for as long as the order waits for it.
-        RefeedError: it can't be owned for another reason.
+        LeaseHeldError: another process owned the stream until the order's timeout.
+        RefeedError: the stream can't be owned for another reason.
     """
     bound = orders.newest.timeout_seconds
     ends_at = time.monotonic() + (TAKE_OVER_SECONDS if bound is None else bound)

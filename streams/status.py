@@ -1,4 +1,4 @@
-"""The status of a running stream, in a small file that others read."""
+"""The status of a running stream, in a small file for other processes."""
 
 import json
 import os
@@ -15,26 +15,25 @@ from model.disk import replace_text
 from model.format import Format
 
 if TYPE_CHECKING:
-    # A container's probe imports this every few seconds, and no warehouse.
+    # A container's probe imports this module every few seconds, and must not import a warehouse.
     from warehouse.port import Warehouse
 
-# The API and the agent read the statuses of streams of other releases.
+# The API and the agent also read statuses that other releases wrote.
 STATUS_FORMAT: Final = Format(1)
 # Rates are those of the last minute.
 RATE_SECONDS: Final = 60.0
-# Those of a restart may be all topics.
+# Number of attached topics in the status; a restart may attach all topics.
 _KEPT_ATTACHED: Final = 1000
-# What of a warehouse's description says where its tables are; the rest may change.
+# The fields of a warehouse's description that are the place of its tables; the others may change.
 _ADDRESS: Final = ("lake", "project", "archive_table", "dead_letter_table")
 
 
 class StatusFile:
-    """A JSON object that is replaced whole; it survives the stream, as its ``host``, ``pid`` and ``at`` show.
+    """A JSON object that is replaced as a whole; it outlives the stream: check its ``host``, ``pid`` and ``at``.
 
-    Beside the ``totals`` that the stream gives, which begin at 0 with its process, stands their growth, in
-    ``rates`` per second over the last ``rates_over_seconds`` (60, less after a start). A status that can't be
-    written, the disk being full for example, is not worth a stream's life. ``instance`` is the stream's id in its
-    home, as its lease names it.
+    The stream's ``totals`` begin at 0 with its process. ``rates`` has their growth per second over the last
+    ``rates_over_seconds`` (60, or less after a start). A failed write, for example on a full disk, is no error, so
+    that the stream continues. ``instance`` is the id of the instance, or the stream's id in its lease.
     """
 
     def __init__(self, path: Path, *, instance: str | None = None) -> None:
@@ -47,7 +46,7 @@ class StatusFile:
             "error": None,
             "started_at": time.time(),
         }
-        # Threads of one stream write it: give what does not change any more.
+        # Several threads of a stream write the status: pass values that no longer change.
         self._lock = threading.Lock()
         self._is_closed = False
         self._seen: deque[tuple[float, dict[str, float]]] = deque([(time.monotonic(), {})])
@@ -57,7 +56,7 @@ class StatusFile:
         self._write(fields)
 
     def write_last(self, **fields: Any) -> None:
-        """Write the end of the stream: a thread that is still at work changes nothing of it any more."""
+        """Write the end of the stream; later writes of threads that still run change nothing."""
         self._write(fields, is_last=True)
 
     def _write(self, fields: dict[str, Any], *, is_last: bool = False) -> None:
@@ -70,7 +69,7 @@ class StatusFile:
             if "totals" in fields:
                 fields["rates"], fields["rates_over_seconds"] = self._rates(fields["totals"])
             elif "totals" not in self._fields:
-                # A standby has counted nothing for hours.
+                # Restart the measuring: a standby has counted nothing, perhaps for hours.
                 self._see(time.monotonic(), {})
             self._fields |= fields
             self._fields["at"] = time.time()
@@ -78,24 +77,24 @@ class StatusFile:
                 replace_text(self._path, json.dumps(self._fields))
 
     def note(self, **fields: Any) -> None:
-        """Change ``fields`` for the next write; a thread beside the work gives no sign of life by it."""
+        """Change ``fields`` for the next write; unlike :meth:`write` this is no heartbeat."""
         with self._lock:
             if not self._is_closed:
                 self._fields |= fields
 
     def note_attached(self, topic: str) -> None:
-        """Note when the stream attached a topic; the first time counts, and the newest topics are kept."""
+        """Note the time of a topic's attachment by the stream; the first one counts, and the newest topics stay."""
         with self._lock:
             found = {topic: time.time(), **self._fields.get("attached", {})}
             self._fields["attached"] = dict(sorted(found.items(), key=lambda each: each[1])[-_KEPT_ATTACHED:])
 
     def fields(self) -> dict[str, Any]:
-        """Return a copy of all fields as they are now; ``at`` is missing before the first write."""
+        """Return a copy of all present fields; ``at`` is missing before the first write."""
         with self._lock:
             return dict(self._fields)
 
     def _rates(self, totals: Mapping[str, Any]) -> tuple[dict[str, float], float]:
-        """Return the growth a second of each total that is a number, and the seconds that it was measured over."""
+        """Return the growth per second of each numeric total, and the seconds over which it was measured."""
         now = time.monotonic()
         numbers = {name: float(count) for name, count in totals.items() if isinstance(count, int | float)}
         self._see(now, numbers)
@@ -113,7 +112,7 @@ class StatusFile:
 
     @staticmethod
     def read(path: Path) -> dict[str, Any] | None:
-        """Return the fields that were written last, None when there is nothing to read."""
+        """Return the last written fields, or None if there are none."""
         try:
             fields: Any = json.loads(path.read_text())
         except (OSError, ValueError):
@@ -122,10 +121,10 @@ class StatusFile:
 
 
 def place_of(project: str, warehouse: "Warehouse") -> dict[str, Any]:
-    """Return the place of a stream that takes messages of ``project`` into ``warehouse``."""
+    """Return the place of a stream that writes messages of ``project`` to ``warehouse``."""
     return {"project": project, "warehouse": warehouse.name, "address": address_of(warehouse.to_json())}
 
 
 def address_of(warehouse: Mapping[str, Any]) -> dict[str, str]:
-    """Return where a warehouse's tables are, from its ``to_json``."""
+    """Return the place of a warehouse's tables, from its ``to_json``."""
     return {name: str(warehouse[name]) for name in _ADDRESS if name in warehouse}

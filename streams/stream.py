@@ -1,4 +1,4 @@
-"""One stream from its start to its end: Spark, the home and the lease that it owns, and its query."""
+"""Runs one stream from its start to its end: its Spark session, its home's lock, its lease and its query."""
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -29,10 +29,10 @@ from streams.targets import Targets, Work
 
 
 def start_spark(settings: Settings, folder: StreamFolder) -> Any:
-    """Return the Spark session of the stream whose folder is ``folder``.
+    """Start the Spark session of the stream with the folder ``folder``.
 
-    Call it before anything opens a gRPC channel: PySpark forks to start its JVM, and a fork beside gRPC's young
-    threads may end in SIGABRT before it becomes one (2 of 25 tries).
+    Call it before anything opens a gRPC channel: PySpark forks to start its JVM, and a fork while gRPC starts its
+    threads may end in SIGABRT (2 of 25 tries).
     """
     shutil.rmtree(folder.scratch, ignore_errors=True)
     folder.run.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def start_spark(settings: Settings, folder: StreamFolder) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class OwnedHome:
-    """The folder of state of a stream that this process has the lock of; ``stream`` is the stream's id in it."""
+    """The state folder of a stream that this process has locked; ``stream`` is the stream's id in the folder."""
 
     folder: Path
     stream: str
@@ -61,7 +61,7 @@ class OwnedHome:
 
 @dataclass(frozen=True, slots=True)
 class StreamWork:
-    """The recovered committer of a stream that this process owns, and how its backlog is read.
+    """The recovered committer of a stream that this process owns, and the function that reads the backlog.
 
     ``watch`` is called a few times a second.
     """
@@ -84,10 +84,10 @@ def open_committer(
     read_ids: ReadIds,
     find_oldest: Callable[[], datetime],
 ) -> StreamCommitter:
-    """Return the committer of the stream that owns ``home`` and its lease, recovered.
+    """Return the committer, after its recovery, of the stream that owns ``home`` and its lease.
 
     Raises:
-        RefeedError: a table of ``names`` can't be taken, its ids not be learned, or an attempt not be settled.
+        RefeedError: a table of ``names`` can't be taken, its ids can't be learned, or an attempt can't be settled.
     """
     home.status.note(epoch=held.epoch)
     committer = StreamCommitter(
@@ -110,7 +110,7 @@ def open_committer(
     return committer
 
 
-# It holds the stream's lease until the block ends.
+# A context that holds the stream's lease.
 OpenWork = Callable[[OwnedHome], AbstractContextManager[StreamWork]]
 
 
@@ -126,17 +126,17 @@ def run_stream(
 ) -> None:
     """Own the stream of ``folder`` and run its ``query`` until a signal or an order ends it.
 
-    It has the home's lock first; ``open_work`` then opens what the lock guards, takes the lease and recovers.
-    After the last commit and its acknowledgements an instance lets go of both, and only then stops Spark: another
-    process goes on meanwhile. Nothing is committed or acknowledged without them.
+    The process locks the home first. Then ``open_work`` opens the journal, takes the lease and recovers. Nothing
+    is committed or acknowledged without lock and lease. After the last commit and its acknowledgements an instance
+    releases both, and only then stops Spark, so that another process can continue meanwhile.
 
-    A standby starts Spark and a query that pulls nothing first, calls ``reach`` to open its connections, and owns
-    nothing until its control file orders ``run``. Another start calls ``check_free`` with the stream's id before
-    Spark starts. ``place`` stands in its status.
+    A standby first starts Spark and a query that pulls nothing, and calls ``reach`` to open its connections. It
+    owns nothing until its control file has the order ``run``. Any other instance calls ``check_free`` with the
+    stream's id before Spark starts. ``place`` is written into the status.
 
     Raises:
-        LeaseHeldError: another process owns the stream; a standby has waited until its order's bound.
-        RefeedError: as :func:`streams.run.run_until_stopped` says, or the last batch failed.
+        LeaseHeldError: another process owns the stream; a standby waits until its order's timeout.
+        RefeedError: as :func:`streams.run.run_until_stopped`, or the last batch failed.
     """
     orders = Orders(None if folder.control is None else ControlFile(folder.control))
     status = StatusFile(folder.status, instance=folder.instance_id)
@@ -163,10 +163,10 @@ def run_stream(
             name = work.committer.name
             end = run_until_stopped(queries.start, name=name, sink=worker, orders=orders, watch=work.watch)
             status.write_last(**end.status)
-            # What does not end in time ends with the process, and Spark with it.
+            # A query that does not end in time ends with the process, and so does Spark.
             if end.is_over:
                 if folder.instance_id is not None:
-                    # Spark's files are in a folder of its own: another process may go on while it stops.
+                    # The instance has its own folder for Spark's files: another process may continue meanwhile.
                     owned.close()
                 queries.stop_spark()
     if end.failure is not None:

@@ -1,4 +1,4 @@
-"""The tables that a stream commits to, and the work that one kind of stream adds to the engine."""
+"""The protocols of a stream: the tables that it commits to, and the work that its kind adds to the engine."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,20 +10,20 @@ import pyarrow as pa
 
 from model.errors import RefeedError
 
-# What begins the name of a target that is a topic: the name of the table whose rows it gets follows.
+# Prefix of the name of a target that is a topic; the name of the table whose rows it gets follows.
 _TOPIC_PREFIX: Final = "publish:"
 
 
 def topic_target(table: str) -> str:
     """Return the name of the target that publishes the rows of ``table``.
 
-    Two sources may read one topic and publish to one other: the table tells their messages apart.
+    The name has the table and not the topic, because two sources may publish to the same topic.
     """
     return f"{_TOPIC_PREFIX}{table}"
 
 
 def is_topic(name: str) -> bool:
-    """Whether the target ``name`` is a topic, and no table."""
+    """Whether the target ``name`` is a topic, not a table."""
     return name.startswith(_TOPIC_PREFIX)
 
 
@@ -39,7 +39,7 @@ def table_of(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TargetPart:
-    """A part that waits for its commit, its table, or its topic, and the ids of its rows in their order."""
+    """An uncommitted part, the table or topic that gets it, and the ids of its rows in their order."""
 
     table: str
     part: Any
@@ -48,11 +48,12 @@ class TargetPart:
 
 @dataclass(frozen=True, slots=True)
 class TaskOutput:
-    """The work of one task in one batch: its parts, and the messages that are in none of them.
+    """The work of one task in one batch: its parts, and the messages without a part.
 
     ``settled`` are ids that are acknowledged with the batch although no row is written for them. ``unfit`` are ids
-    that no table has room for yet: they come again after :meth:`Work.learn`. ``found`` is for the kind of stream
-    alone. With ``is_lesson`` there is something to learn, and the next batch is planned only after that.
+    that do not fit the schema of a table yet: they are redelivered after :meth:`Work.learn`. Only the kind of
+    stream reads ``found``. With ``is_lesson`` there is something to learn, and the next batch is planned only
+    after that.
     """
 
     parts: tuple[TargetPart, ...]
@@ -63,66 +64,66 @@ class TaskOutput:
 
 
 class CompactedTable(Protocol):
-    """One of the tables, as the thread beside the stream compacts it."""
+    """A table, as the compacting thread uses it."""
 
     def compact(self, *, max_small_files: int = 0) -> int:
-        """Merge small files where there are any, and return how many went away."""
+        """Merge small files, and return the number of files that were replaced."""
 
 
 class Targets(Protocol):
-    """The tables that one stream commits to under its lease; a table by itself is all or nothing.
+    """The tables that one stream commits to under its lease; a commit to one table is atomic.
 
-    A stream that has lost its lease can't commit to any of them. :class:`warehouse.rows.RowTables` is one; the
-    archive is a set of one table.
+    A stream that has lost its lease can't commit to any of them. :class:`warehouse.rows.RowTables` implements this
+    for several tables; the archive is a set of one table.
     """
 
     def open(self, name: str) -> CompactedTable:
         """Return another object for the table ``name``, for another thread."""
 
     def take(self, name: str) -> int:
-        """Let no older stream commit to the table ``name`` any more; return this stream's newest attempt in it."""
+        """Fence older streams off the table ``name``; return this stream's newest attempt in the table."""
 
     def settle(self, number: int, names: Sequence[str], commit_id: int | None = None) -> frozenset[str]:
-        """Return which of ``names`` have the rows of the attempt ``number``, for good."""
+        """Return the tables of ``names`` that have the rows of the attempt ``number``; the answer is final."""
 
     def without(self, name: str, part: Any, is_unwanted: pa.BooleanArray) -> Any | None:
-        """Return the part without the rows where ``is_unwanted`` holds, the old one dropped.
+        """Return the part without the rows where ``is_unwanted`` is true, and drop the old part.
 
-        None says that nothing is left of it, or that a part is taken whole here or not at all.
+        Return None if no rows are left, or if this warehouse can only take whole parts.
         """
 
     def which_follow(self, parts: Sequence[Any]) -> list[bool]:
-        """Return of each of ``parts``, in their order, whether it can be committed with the others that can."""
+        """Return for each of ``parts``, in their order, whether it can be committed together with the others."""
 
     def commit(
         self, parts: Mapping[str, Sequence[Any]], number: int, ids: pa.Table, commit_id: int | None = None
     ) -> tuple[frozenset[str], RefeedError | None]:
-        """Add each table's ``parts`` once; return the tables that have theirs, and the error that kept another.
+        """Add each table's ``parts`` once; return the tables that have them, and the error of another table.
 
-        ``ids`` are those of the messages; a warehouse may keep them for an earlier Refeed that takes over.
+        ``ids`` are the ids of the messages; a warehouse may store them for an earlier release that takes over.
 
         Raises:
-            RefeedError: no table has its parts, but for a CommitOutcomeUnknownError.
+            RefeedError: no table has its parts, except after a CommitOutcomeUnknownError.
         """
 
     def drop(self, name: str, part: Any) -> None:
         """Give up a part that will not be committed."""
 
     def quota_seconds(self, parts: Sequence[Any]) -> float:
-        """Return how long to wait after a batch, whose ``parts`` these are, for the warehouse's quotas."""
+        """Return the seconds to wait for the warehouse's quotas after a batch with these ``parts``."""
 
 
 class TableKeeper(Protocol):
-    """The owner of the tables while a stream runs: its lock is held while one changes, and it takes a new one."""
+    """The owner of a running stream's tables: hold its lock to change a table, and take new tables by it."""
 
     lock: Lock
 
     def take(self, name: str) -> None:
-        """Take the lease on a table."""
+        """Take a table for this stream."""
 
 
 class Work(Protocol):
-    """One kind of stream: how its tasks' results are read, and its own counts."""
+    """One kind of stream: reads the results of its tasks, and counts."""
 
     @property
     def name(self) -> str:
@@ -130,10 +131,10 @@ class Work(Protocol):
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """Totals that are 0 and not unknown before the first message."""
+        """The totals that are 0, instead of unknown, before the first message."""
 
     def read_output(self, encoded: bytes) -> TaskOutput:
-        """Return the work of one task, which it encoded."""
+        """Decode the work of one task."""
 
     def count(
         self,
@@ -142,14 +143,14 @@ class Work(Protocol):
         parts: Mapping[str, Sequence[Any]],
         is_written: Sequence[pa.BooleanArray],
     ) -> None:
-        """Count a batch's ``outputs``, of which ``parts`` are committed; ``messages`` and the like are counted.
+        """Add a batch's ``outputs``, of which ``parts`` are committed, to the totals of this kind.
 
-        ``is_written`` has for each part of the outputs, in their order, which of its rows are committed: the
-        others were known, or come again.
+        The common totals, such as ``messages``, are counted elsewhere. ``is_written`` has a mask for each part of
+        the outputs, in their order: the rows that are committed. The other rows were known, or are redelivered.
         """
 
     def learn(self, keeper: TableKeeper, outputs: Sequence[TaskOutput]) -> bool:
-        """Make tables wide enough; return whether messages that did not fit may come again at once."""
+        """Widen tables; return whether messages that did not fit may be redelivered at once."""
 
     def status(self) -> dict[str, Any]:
-        """Return a copy of this kind's own fields of the status."""
+        """Return a copy of the status fields of this kind."""

@@ -1,4 +1,4 @@
-"""The times in which an entry's messages were published, topic by topic, in little memory."""
+"""The publish times of an entry's messages as one time span for each topic, in little memory."""
 
 import zlib
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 import numpy as np
 import pyarrow as pa
 
-# Topics share a place where there are more: their spans are one then, which is only wider.
+# With more topics, several share a place and one wider span.
 _PLACES: Final = 64
 _EMPTY: Final = np.iinfo(np.int64)
 
@@ -37,5 +37,5 @@ class TopicSpans:
         return cls(first, last)
 
     def overlap(self, other: Self) -> bool:
-        """Whether both have a moment of one topic; sometimes also of two topics, never the other way round."""
+        """Whether the spans of a topic overlap; may be true also for two different topics, never wrongly false."""
         return bool(np.any((self.first <= other.last) & (other.first <= self.last)))

@@ -1,4 +1,4 @@
-"""The other sink of a stream: a topic that gets the rows of a table, after the table has them."""
+"""Publishes the rows of a table to a topic, after the table has them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,26 +18,26 @@ from streams.targets import CompactedTable, Targets, is_topic, table_of
 
 _log = structlog.get_logger(__name__)
 
-# The messages of a part, and of each the message that its row was made of, and when that one was published.
+# The messages of a part, with the id and the publish time of the message from which each row was made.
 TOPIC_SCHEMA: Final = pa.schema(
     [*MESSAGE_SCHEMA, ("message_id", pa.string()), ("publish_time", pa.timestamp("us", tz="UTC"))]
 )
 
 _TOPICS_AT_ONCE: Final = 8
-# Messages stay leased meanwhile, and a drain waits for it.
+# Time until a publish is given up. The leases of the messages are extended meanwhile, and a drain waits.
 _GIVE_UP_SECONDS: Final = 60.0
 _CALL_SECONDS: Final = 20.0
 
-# A table, and its messages that Pub/Sub does not take, by their ids, with the reason of each.
+# Called with a table, and the reasons for its messages that Pub/Sub refused, by message id.
 OnRefused = Callable[[str, Mapping[str, str]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPart:
-    """Messages for ``topic`` that wait for their rows to be in a table; ``by_key`` keeps the order of each key.
+    """Messages for ``topic`` that wait until a table has their rows; ``by_key`` keeps the order of each key.
 
-    It is carried to the driver whole: a kill before it is published leaves its messages without an
-    acknowledgement, and it is made again of these.
+    The tasks send the whole part to the driver. After a kill before the publish, its messages are unacknowledged,
+    and the part is made again when they are redelivered.
     """
 
     topic: str
@@ -46,7 +46,7 @@ class TopicPart:
 
     @property
     def rows(self) -> int:
-        """How many messages it has."""
+        """The number of messages."""
         found: int = self.messages.num_rows
         return found
 
@@ -54,12 +54,12 @@ class TopicPart:
 class TopicTargets:
     """The tables of a stream and the topics that get their rows, as one set of targets.
 
-    A topic is published to after its table has the rows of the attempt, and not at all where it has not. Nobody
-    can ask a topic whether it has a message, so that after a crash in between its messages come again and are
-    published again: a batch at most. A topic that can't be published to is an error that passes: the tables
-    have their rows, and nothing of the topic's messages is acknowledged.
+    Rows are published to a topic only after its table has the rows of the attempt. A topic can't be queried for a
+    message: after a crash in between, at most one batch of messages is redelivered and published again. If a
+    publish fails, the error is transient: the tables have their rows, and none of the topic's messages is
+    acknowledged.
 
-    ``on_refused`` gets what Pub/Sub will never take; these messages come again, to become dead letters.
+    ``on_refused`` gets the messages that Pub/Sub will never take; they are redelivered, and become dead letters.
     """
 
     def __init__(
@@ -82,30 +82,30 @@ class TopicTargets:
         return self._tables.open(name)
 
     def take(self, name: str) -> int:
-        """Take a table; a topic is its table's owner's, and keeps no attempts."""
+        """Take a table; a topic belongs to the owner of its table, and has no attempts."""
         return 0 if is_topic(name) else self._tables.take(name)
 
     def settle(self, number: int, names: Sequence[str], commit_id: int | None = None) -> frozenset[str]:
-        """Return which of ``names`` have the rows of the attempt ``number``: which of a topic nobody knows."""
+        """Return the tables of ``names`` that have the rows of the attempt ``number``; of topics it is unknown."""
         tables = [name for name in names if not is_topic(name)]
         return self._tables.settle(number, tables, commit_id) if tables else frozenset()
 
     def without(self, name: str, part: Any, is_unwanted: pa.BooleanArray) -> Any | None:
-        """Return the part without the rows where ``is_unwanted`` holds, None when nothing is left."""
+        """Return the part without the rows where ``is_unwanted`` is true, None if no rows are left."""
         if not is_topic(name):
             return self._tables.without(name, part, is_unwanted)
         kept = part.messages.filter(pc.invert(is_unwanted))
         return replace(part, messages=kept) if kept.num_rows else None
 
     def which_follow(self, parts: Sequence[Any]) -> list[bool]:
-        """Return of each part whether it can be committed with the others; messages depend on no other part."""
+        """Return for each part whether it can be committed with the others; messages depend on no other part."""
         of_tables = iter(self._tables.which_follow([part for part in parts if not isinstance(part, TopicPart)]))
         return [isinstance(part, TopicPart) or next(of_tables) for part in parts]
 
     def commit(
         self, parts: Mapping[str, Sequence[Any]], number: int, ids: pa.Table, commit_id: int | None = None
     ) -> tuple[frozenset[str], RefeedError | None]:
-        """Commit the tables, then publish to the topics of those that have their rows.
+        """Commit to the tables, then publish to the topics of the tables that have their rows.
 
         Raises:
             RefeedError: no table has its parts, and nothing was published.
@@ -129,16 +129,16 @@ class TopicTargets:
         return committed | published, failure or next(filter(None, errors.values()), None)
 
     def drop(self, name: str, part: Any) -> None:
-        """Give up a part; that of a topic is nowhere but here."""
+        """Give up a part; a topic's part exists only in memory."""
         if not is_topic(name):
             self._tables.drop(name, part)
 
     def quota_seconds(self, parts: Sequence[Any]) -> float:
-        """Return how long to wait for the warehouse's quotas after a batch of ``parts``."""
+        """Return the seconds to wait for the warehouse's quotas after a batch with these ``parts``."""
         return self._tables.quota_seconds([part for part in parts if not isinstance(part, TopicPart)])
 
     def _publish(self, name: str, parts: Sequence[TopicPart]) -> PubSubUnavailableError | None:
-        """Publish the parts of a topic; return the error that kept some or all of them."""
+        """Publish the parts of a topic; return the error if some of them were not published."""
         topic, by_key = parts[0].topic, parts[0].by_key
         messages = pa.concat_tables([part.messages for part in parts])
         if by_key:
@@ -147,7 +147,7 @@ class TopicTargets:
         try:
             refused = self._send(topic, messages, by_key=by_key)
         except PubSubError as exc:
-            # A topic that is gone or closed to us has its messages wait, as one that does not answer.
+            # Messages also wait for a topic that is deleted or forbidden, as for one that does not answer.
             return PubSubUnavailableError(f"The rows of {table_of(name)} are not published: {exc.message}")
         if not refused:
             return None
@@ -158,7 +158,7 @@ class TopicTargets:
         return PubSubUnavailableError(f"{topic} refuses {len(refused)} rows of {table_of(name)}: {example}")
 
     def _send(self, topic: str, messages: pa.Table, *, by_key: bool) -> dict[str, str]:
-        """Publish ``messages`` and return the ids of those that are refused, with the reason of each."""
+        """Publish ``messages``; return the reasons of refused messages by message id."""
         publisher = Publisher(
             self._channel,
             self._topic_path(topic),
