@@ -1,4 +1,4 @@
-"""The backup as work of the stream engine: the archive is its one table, and these are its counts."""
+"""The backup's part of the stream engine: the archive as its only table, and its counts."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -33,15 +33,15 @@ class ArchiveTarget:
         return self._archive.another()
 
     def take(self, name: str) -> int:  # noqa: ARG002
-        """Return the stream's newest attempt in the archive; who took the lease has taken the archive."""
+        """Return the stream's newest attempt in the archive, which was taken with the lease."""
         return self._archive.committed_attempt(self._stream)
 
     def settle(self, number: int, names: Sequence[str], commit_id: int | None = None) -> frozenset[str]:
-        """Return ``names`` when the archive has the attempt ``number``, for good."""
+        """Return ``names`` if the archive has the attempt ``number``; the answer is final."""
         return frozenset(names) if self._archive.settle(self._attempt(number, commit_id)) else frozenset()
 
     def without(self, name: str, part: Any, is_unwanted: pa.BooleanArray) -> Any | None:
-        """Return the part without the rows where ``is_unwanted`` holds; None, and the part dropped, if not."""
+        """Return the part without the rows where ``is_unwanted`` is true, or drop the part and return None."""
         kept = self._archive.without(part, is_unwanted)
         if kept is None:
             try:
@@ -51,16 +51,16 @@ class ArchiveTarget:
         return kept
 
     def which_follow(self, parts: Sequence[Any]) -> list[bool]:
-        """Return True for each: a part depends on no other."""
+        """Return True for each part: no part depends on another."""
         return [True] * len(parts)
 
     def commit(
         self, parts: Mapping[str, Sequence[Any]], number: int, ids: pa.Table, commit_id: int | None = None
     ) -> tuple[frozenset[str], RefeedError | None]:
-        """Add the archive's ``parts``, all or none.
+        """Add the archive's ``parts`` in one commit.
 
         Raises:
-            RefeedError: nothing was added, but for a CommitOutcomeUnknownError.
+            RefeedError: nothing was added, except after a CommitOutcomeUnknownError.
         """
         for found in parts.values():
             self._archive.commit(found, self._attempt(number, commit_id), ids)
@@ -71,7 +71,7 @@ class ArchiveTarget:
         self._archive.drop(part)
 
     def quota_seconds(self, parts: Sequence[Any]) -> float:  # noqa: ARG002
-        """Return 0: the batches of a backup are made long enough for the warehouse's quotas."""
+        """Return 0, because the batches of a backup are long enough for the warehouse's quotas."""
         return 0.0
 
     def _attempt(self, number: int, commit_id: int | None) -> Attempt:
@@ -79,7 +79,7 @@ class ArchiveTarget:
 
 
 class Archiving:
-    """Reads the results of a backup's tasks, and counts them; ``parse_part`` is the archive's."""
+    """Reads the results of a backup's tasks, and counts them; ``parse_part`` is the archive's method."""
 
     name: Final = "backup"
     counted: Final = ("dead_letters", "replays")
@@ -88,7 +88,7 @@ class Archiving:
         self._parse_part = parse_part
 
     def read_output(self, encoded: bytes) -> TaskOutput:
-        """Return the work of one task: a part at most, and replays that are acknowledged only."""
+        """Decode the work of one task: at most one part, and replays that are only acknowledged."""
         found = PulledPart.decode(encoded)
         part = () if found.part is None else (TargetPart(ONLY_TABLE, self._parse_part(found.part), found.ids),)
         return TaskOutput(part, settled=found.replays, unfit=_NONE, found=None)
@@ -111,5 +111,5 @@ class Archiving:
         return True
 
     def status(self) -> dict[str, Any]:
-        """Return nothing: the totals say all."""
+        """Return no fields: the totals have all figures."""
         return {}

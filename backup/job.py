@@ -1,4 +1,4 @@
-"""The backup stream: pull in the tasks, commit in the driver, acknowledge durable messages."""
+"""The backup stream: tasks pull messages, and the driver commits and then acknowledges them."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ from streams.stream import OwnedHome, StreamWork, open_committer, run_stream
 from warehouse.archive import Archive
 from warehouse.port import Warehouse
 
-# While nothing comes, a batch is begun every few seconds only.
+# Length of a batch while no messages come.
 _IDLE_SECONDS: Final = 5.0
 
 
@@ -42,20 +42,21 @@ def run_backup(
 ) -> int:
     """Run the backup stream of ``settings`` until a signal or an order ends it; return the exit code.
 
-    ``name`` is the stream's, and of its folder. ``instance_id`` names this start where an agent made it and gives
-    its orders, by which it may begin as a standby. ``open_pubsub`` is called after Spark has
-    started, and only where the stream has to learn what may come again.
+    Every message of every attached topic is in the archive once, bit for bit, and is acknowledged only after that.
+    While the disk is full, or Pub/Sub or the warehouse is unavailable, the stream acknowledges nothing; then it
+    continues by itself.
 
-    Every message of every attached topic is in the archive once, bit for bit, and acknowledged only then. A
-    full disk, a Pub/Sub or a warehouse that is away stops it with nothing acknowledged, and it goes on by itself.
+    ``name`` is the name of the stream and of its folder. ``instance_id`` is the id that an agent gave to this
+    instance, which may begin as a standby. ``open_pubsub`` is called after the start of Spark, and only if the
+    stream has to learn ids.
 
     Raises:
         LeaseHeldError: another stream runs on this home, or on this project's subscriptions.
-        LeaseLostError: another stream took over; nothing this one had in hand was committed.
-        CheckpointCorruptError: a file of the journal can't be read; the message says what to do.
+        LeaseLostError: another stream took over; nothing of the present batch was committed.
+        CheckpointCorruptError: a file of the journal can't be read; the message has the remedy.
     """
     folder = StreamFolder.of(settings.home, name, instance_id)
-    # Before the archive, so that a home that can't be written is named, and not the lake below it.
+    # Created before the archive is opened, so that an unwritable home is reported instead of the lake in it.
     folder.run.mkdir(parents=True, exist_ok=True)
     with closing(warehouse.open_archive()) as archive:
         archive.check()
@@ -74,7 +75,7 @@ def run_backup(
 def _open_work(
     settings: Settings, archive: Archive, open_pubsub: Callable[[], PubSub], home: OwnedHome
 ) -> Iterator[StreamWork]:
-    """Yield the work of a stream that owns its home: its journal, its lease and its committer, recovered."""
+    """Yield the work of a stream that owns its home: open its journal, take its lease, recover its committer."""
     lease = _lease_of(settings)
     journal = Journal(home.journal, keep_seconds=settings.known_ids_seconds)
     with (
@@ -116,7 +117,7 @@ def _query_of(settings: Settings, warehouse: Warehouse, archive: Archive) -> Str
 
 
 def _find_oldest(settings: Settings, pubsub: PubSub) -> datetime:
-    """Return a time before which no message of the backup was published that has still to be delivered."""
+    """Return a lower bound of the publish times of messages that the backup's subscriptions must still deliver."""
     found = [one for one in pubsub.list_subscriptions() if one.id.startswith(BACKUP_SUBSCRIPTION_PREFIX)]
     return find_oldest(pubsub, found, settings.pubsub_address)
 

@@ -1,4 +1,4 @@
-"""Topics that are backed up because they carry a label, as soon as they do."""
+"""Attaches the topics with a label to the backup."""
 
 from typing import Final, Self
 
@@ -13,15 +13,15 @@ from streams.status import StatusFile
 
 _log = structlog.get_logger(__name__)
 
-# A listing of all topics and one of all subscriptions each time; a label is not set by the second.
+# Each look lists all topics and all subscriptions; labels rarely change.
 _LOOK_SECONDS: Final = 15.0
 
 
 class LabelledTopics:
-    """Attaches every topic that carries REFEED_BACKUP_LABEL, now and whenever a new one does.
+    """Attaches every topic with the label in REFEED_BACKUP_LABEL, also topics that get the label later.
 
-    A topic that can't be attached is logged and tried again; nothing is ever detached. Without the setting it
-    does nothing. What was attached is in ``status``, from which the agent writes the topic's history.
+    A topic that can't be attached is logged and tried again; no topic is ever detached. Without the setting this
+    does nothing. Attached topics are noted in ``status``, from which the agent writes their histories.
     """
 
     def __init__(self, settings: Settings, status: StatusFile) -> None:
@@ -42,7 +42,7 @@ class LabelledTopics:
             self.attach_new(pubsub)
 
     def attach_new(self, pubsub: PubSub) -> list[str]:
-        """Attach the topics that carry the label and are not attached yet; return them."""
+        """Attach the topics with the label that are not attached yet; return them."""
         backups = [s for s in pubsub.list_subscriptions() if s.id == backup_subscription_id(s.topic)]
         attached = {s.topic for s in backups if not s.detached}
         new = []

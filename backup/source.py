@@ -1,4 +1,4 @@
-"""The task of a backup: from pulled messages to a part for the archive, and a small result for the driver."""
+"""The task of a backup: writes pulled messages to a part for the archive, and returns a small result."""
 
 import itertools
 import json
@@ -22,11 +22,11 @@ from warehouse.open import warehouse_from_json
 
 @dataclass(frozen=True, slots=True)
 class PulledPart:
-    """A part that waits for its commit, the ids of its rows in its order, and the replays that were not written.
+    """An uncommitted part, the ids of its rows in their order, and the replays that were not written.
 
-    ``part`` is the archive's own description of it, JSON-ready. ``replays`` are ids of messages that carry this
-    deployment's own replay token: they are in the archive already, their subscription's filter should have kept
-    them, and they are acknowledged only.
+    ``part`` is the archive's JSON-ready description of the part. ``replays`` are the ids of messages with this
+    deployment's replay token. Their originals are in the archive already, and the subscription's filter normally
+    drops them; they are only acknowledged.
     """
 
     part: Mapping[str, Any] | None
@@ -34,25 +34,25 @@ class PulledPart:
     replays: pa.Table
 
     def encode(self) -> bytes:
-        """Return the bytes that a Spark row carries to the driver."""
+        """Return the bytes for a Spark row to the driver."""
         return pack_tables(self.part, (self.ids, "lz4"), (self.replays, "lz4"))
 
     @classmethod
     def decode(cls, encoded: bytes) -> Self:
-        """Return what :meth:`encode` made bytes of."""
+        """Decode the bytes of :meth:`encode`."""
         part, (ids, replays) = unpack_tables(encoded, 2)
         return cls(part, ids, replays)
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveTask:
-    """Writes pulled messages to one part of the archive, replays left out."""
+    """Writes pulled messages, without replays, to one part of the archive."""
 
     writer: ArchiveWriter
     secret: str
 
     def __call__(self, batches: Iterator[PulledBatch]) -> bytes | None:
-        """Write one part while the batches come and return an encoded :class:`PulledPart`."""
+        """Write one part from the arriving batches, and return an encoded :class:`PulledPart`."""
         ids: list[tuple[tuple[str, str], pa.Table]] = []
         replays: list[pa.Table] = []
         rows = self._without_replays(batches, ids, replays)
@@ -71,7 +71,7 @@ class ArchiveTask:
     def _without_replays(
         self, batches: Iterator[PulledBatch], ids: list[tuple[tuple[str, str], pa.Table]], replays: list[pa.Table]
     ) -> Iterator[tuple[str, str, pa.RecordBatch]]:
-        """Yield topic, subscription and rows to write; put their ids, and those of replays, into the lists."""
+        """Yield topic, subscription and rows to write; append their ids, and the ids of replays, to the lists."""
         for batch in batches:
             topic, subscription, rows = batch.target.topic, batch.target.subscription, batch.rows
             make = partial(make_ids, IDS_SCHEMA, topic=topic, subscription=subscription)
@@ -85,9 +85,9 @@ class ArchiveTask:
 
 
 class BackupSource(PullSource):
-    """The stream of parts that wait for their commit, a row each; the option ``task`` says how to write them.
+    """A stream of uncommitted parts, one in each row; the option ``task`` describes how to write them.
 
-    The option ``secret`` is the deployment's; Spark redacts options of that name in its logs and plans.
+    The option ``secret`` is the deployment's secret; Spark redacts options of this name in logs and plans.
     """
 
     @classmethod

@@ -83,7 +83,7 @@ class StatusFile:
                 self._fields |= fields
 
     def note_attached(self, topic: str) -> None:
-        """Note the time of a topic's attachment by the stream; the first one counts, and the newest topics stay."""
+        """Note the time at which the stream attached a topic; the first one counts, the newest topics stay."""
         with self._lock:
             found = {topic: time.time(), **self._fields.get("attached", {})}
             self._fields["attached"] = dict(sorted(found.items(), key=lambda each: each[1])[-_KEPT_ATTACHED:])

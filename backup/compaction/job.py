@@ -1,4 +1,4 @@
-"""The driver of a compaction: one table after the other, each partition in a commit of its own."""
+"""The driver of a compaction: one table after the other, with one commit for each partition."""
 
 import sys
 import time
@@ -17,17 +17,16 @@ from warehouse.port import Upkeep, Warehouse
 # The archive's name among the tables of a compaction.
 ARCHIVE: Final = "archive"
 _LOG: Final = structlog.get_logger()
-# A stream's own compaction took files away that this one had read; the next look finds the rest.
+# Tries after conflicts: a stream's own compaction may replace files that this one has read.
 _TRIES: Final = 5
 _RETRY_SECONDS: Final = 1.0
 
 
 def run_compaction(folder: JobFolder, epoch: int) -> Outcome:
-    """Run attempt ``epoch`` of the compaction in ``folder`` and return how it ended.
+    """Run attempt ``epoch`` of the compaction in ``folder`` and return its outcome.
 
-    Tables that an attempt before has noted are left alone; one that fails keeps none of the others from being
-    compacted. A driver that dies between a commit and its note compacts that table again, which finds nothing
-    more to do.
+    Tables that an earlier attempt has noted are skipped. A table that fails does not stop the others. After a
+    death between a commit and its note, the next attempt looks at that table again, and finds nothing to do.
     """
     specification = folder.read_specification()
     warehouse: Warehouse = warehouse_from_json(specification["warehouse"])

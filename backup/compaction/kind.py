@@ -1,4 +1,4 @@
-"""Compactions as a kind of job: their driver, and the figures that their history shows."""
+"""Compactions as a kind of job: their driver, and the figures in their history."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -15,7 +15,7 @@ def describe_compaction(job: Job) -> Mapping[str, Any]:
 
 
 def _describe(before: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, None]:
-    """Return of which tables files were merged away, and how many."""
+    """Return a sentence with the number of replaced files of each table."""
     return ", ".join(f"{name} compacted: {found[name]} files fewer" for name in found if name not in before), None
 
 

@@ -26,7 +26,7 @@ _EXAMPLE: Final[dict[str, Any]] = {
     "tables": ["archive", "staging.orders"],
     "files_removed": {"archive": 812, "staging.orders": 40},
 }
-# Two compactions of one table would only take each other's files away.
+# Two compactions of one table would only conflict.
 _MAX_RUNNING: Final = 1
 
 
@@ -50,7 +50,7 @@ class Compaction(DrivenJob):
 
     @classmethod
     def from_job(cls, job: Job) -> Self:
-        """Return the compaction that a job of kind ``compaction`` is."""
+        """Return the compaction of a job of the kind ``compaction``."""
         files_removed = (job.findings or {}).get("tables", {})
         return cls.read(job, tables=job.request["tables"], files_removed=files_removed)
 
@@ -60,8 +60,8 @@ class CompactionService(JobService[Compaction]):
 
     Raises:
         ForbiddenError: any call whose ``principal`` lacks the scope.
-        JobNotFoundError: any call that names a compaction that is not there.
-        JobChangedError: any call with ``versions``, none of which the compaction is at any more.
+        JobNotFoundError: any call that names a compaction that does not exist.
+        JobChangedError: any call with ``versions`` if the compaction is at none of them.
     """
 
     def __init__(self, settings: Settings, *, warehouse: Warehouse, store: JobStore, launcher: Launcher) -> None:
@@ -77,10 +77,10 @@ class CompactionService(JobService[Compaction]):
         self._warehouse = warehouse
 
     def check(self) -> None:
-        """Raise unless the warehouse has tables whose files somebody has to compact.
+        """Check that the warehouse has tables that need compaction.
 
         Raises:
-            RequestInvalidError: it looks after them by itself.
+            RequestInvalidError: the warehouse compacts its tables by itself.
         """
         if self._warehouse.open_upkeep(None) is None:
             message = f"The warehouse {self._warehouse.name} compacts its tables by itself."
@@ -89,10 +89,10 @@ class CompactionService(JobService[Compaction]):
     def create(
         self, tables: Sequence[str], *, principal: Principal, idempotency_key: str | None = None
     ) -> Compaction:
-        """Keep a compaction of these tables as PENDING; the same key gives back the one that was made first.
+        """Create a PENDING compaction of these tables; a repeated key returns the first one.
 
         Raises:
-            RequestInvalidError: the warehouse looks after its tables by itself.
+            RequestInvalidError: the warehouse compacts its tables by itself.
             IdempotencyKeyReusedError: the key came before with other tables.
         """
         principal.require(RUN)
@@ -112,7 +112,7 @@ class CompactionService(JobService[Compaction]):
         principal.require(RUN)
 
     def _list_waiting(self) -> list[InboxItem]:
-        """Return compactions that failed and whose tables no later one has compacted."""
+        """Return the failed compactions whose tables no later compaction has compacted."""
         states = (JobState.FAILED, JobState.SUCCEEDED)
         ended = list_ended(self._store, COMPACTION.name, states, now=datetime.now(UTC))
         return list_failures(ended, _makes_up_for)
