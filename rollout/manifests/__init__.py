@@ -1,1 +1,1 @@
-"""Manifests: schedules that people write down as YAML, applied as a whole, and the engine that runs them."""
+"""Manifests in YAML: schedules, templates and rollouts, applied together, and the engine of schedules."""

@@ -1,4 +1,4 @@
-"""When a schedule is due: a cron expression, the local time of a zone, and the UTC instants that these make."""
+"""Due times of a schedule: a cron expression, evaluated in the local time of a zone, as UTC instants."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,9 +20,9 @@ _MONTHS: Final = {
 _DAYS: Final = {name: number for number, name in enumerate(("sun", "mon", "tue", "wed", "thu", "fri", "sat"))}
 _WORDS: Final[tuple[Mapping[str, int], ...]] = ({}, {}, {}, _MONTHS, _DAYS)
 _PART: Final = re.compile(r"(?:(?P<all>\*)|(?P<first>[a-z0-9]+)(?:-(?P<last>[a-z0-9]+))?)(?:/(?P<step>[0-9]+))?")
-# A 29 February is at most eight years after another one.
+# At most eight years pass between two 29 Februaries.
 _MOST_DAYS: Final = 8 * 366 + 2
-# How far back an earlier instant is looked for: a minute's is found among a hundred.
+# Spans of the search for an earlier instant: an instant of each minute is found in the first, short one.
 _SPANS_DAYS: Final = (0.1, 2, 40, 400, _MOST_DAYS)
 
 
@@ -30,7 +30,7 @@ _SPANS_DAYS: Final = (0.1, 2, 40, 400, _MOST_DAYS)
 class Cron:
     """Five fields of cron: minute, hour, day of month, month, day of week, each a set of numbers.
 
-    As in POSIX, a day is due by either of its two fields where neither is ``*``:
+    As in POSIX, if neither of the two day fields is ``*``, a day is due if one of them matches:
     https://pubs.opengroup.org/onlinepubs/9799919799/utilities/crontab.html
     """
 
@@ -44,10 +44,10 @@ class Cron:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the rule of an expression.
+        """Parse an expression.
 
         Raises:
-            ValueError: it is none; every wrong field is named.
+            ValueError: ``text`` is no cron expression; the error names every wrong field.
 
         Example:
             >>> Cron.parse("*/20 2 * * mon-fri").minutes
@@ -77,7 +77,7 @@ class Cron:
         )
 
     def local_times(self, since: datetime) -> Iterator[datetime]:
-        """Yield every time from ``since`` on, without a zone as ``since`` is; none for eight years ends it."""
+        """Yield all due times from ``since`` on, without a zone; end if there is none for eight years."""
         day, last_due = since.date(), since.date()
         while day - last_due < timedelta(days=_MOST_DAYS) and day < date.max:
             if self._is_due(day):
@@ -102,8 +102,8 @@ class Cron:
 class Timing:
     """A cron expression in a time zone, from ``start`` to before ``end``.
 
-    A local time that a zone leaves out is due once, at the end of the gap; one that it has twice is due at its
-    first. So the same instant is due once, however many local times lead to it.
+    A local time in a gap of the zone is due at the end of the gap; a local time that comes twice is due the first
+    time. An instant is due only once, also if several local times lead to it.
     """
 
     cron: Cron
@@ -112,7 +112,7 @@ class Timing:
     end: datetime | None = None
 
     def after(self, moment: datetime) -> Iterator[datetime]:
-        """Yield the instants after ``moment`` in UTC, each once, without an end where there is none.
+        """Yield the instants after ``moment`` in UTC, each once; without ``end`` the iterator does not end.
 
         Example:
             >>> timing = Timing(Cron.parse("30 2 * * *"), ZoneInfo("Europe/Berlin"))
@@ -122,7 +122,7 @@ class Timing:
         if self.start is not None and moment < self.start:
             moment = self.start - timedelta(microseconds=1)
         last = moment
-        # Local times of later instants are never earlier: none before this one leads beyond the moment.
+        # Later instants never have earlier local times, so begin at the local time of the moment.
         for local in self.cron.local_times(
             moment.astimezone(self.zone).replace(tzinfo=None, second=0, microsecond=0)
         ):
@@ -134,7 +134,7 @@ class Timing:
                 last = due
 
     def before(self, moment: datetime) -> datetime:
-        """Return the last instant of the cron expression before ``moment``, also one before ``start``.
+        """Return the last instant of the cron expression before ``moment``, even if it is before ``start``.
 
         Example:
             >>> timing = Timing(Cron.parse("15 0 1 * *"), ZoneInfo("UTC"))
@@ -149,7 +149,7 @@ class Timing:
         return moment - timedelta(days=_SPANS_DAYS[-1])
 
     def name_slots(self, since: datetime, until: datetime) -> str | None:
-        """Name the slots after ``since`` and before ``until``; None where there are none.
+        """Name the slots after ``since`` and before ``until``; return None if there are none.
 
         Example:
             >>> noon = Timing(Cron.parse("0 12 * * *"), ZoneInfo("UTC"))
@@ -170,7 +170,7 @@ def parse_zone(name: str) -> ZoneInfo:
     """Return a time zone of the tz database.
 
     Raises:
-        ValueError: it has none of this name.
+        ValueError: the database has no zone with this name.
     """
     try:
         return ZoneInfo(name)
@@ -179,7 +179,7 @@ def parse_zone(name: str) -> ZoneInfo:
 
 
 def instant_of(local: datetime, zone: ZoneInfo) -> datetime:
-    """Return the UTC instant of a local time: the first of two, and the end of the gap that it falls into.
+    """Return the UTC instant of a local time: the first of two instants, or the end of the gap that contains it.
 
     Example:
         >>> berlin = ZoneInfo("Europe/Berlin")
@@ -191,7 +191,7 @@ def instant_of(local: datetime, zone: ZoneInfo) -> datetime:
     late = local.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if late.astimezone(zone).replace(tzinfo=None, fold=0) == local:
         return late
-    # In a gap, fold 1 is by the offset after it and so before the change, and fold 0 is after it:
+    # In a gap, fold 1 uses the later offset, which gives an instant before the change; fold 0 gives one after it:
     # https://peps.python.org/pep-0495/
     early = local.replace(tzinfo=zone, fold=1).astimezone(UTC)
     before = early.astimezone(zone).utcoffset()
@@ -215,7 +215,7 @@ def _parse_field(text: str, number: int) -> frozenset[int]:
         if step == 0:
             raise ValueError(f"{part[:40]!r} has a step of 0")
         if parsed["all"]:
-            # A Sunday is once in a week.
+            # Count Sunday once: both 0 and 7 mean Sunday.
             first, last = least, most - (number == len(_NAMES) - 1)
         else:
             first = _number(parsed["first"], number)

@@ -1,4 +1,4 @@
-"""The templates of earlier homes, files in a folder of their own: a start applies them as manifests, once."""
+"""Applies the template files of earlier releases as manifests, once."""
 
 import json
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ from rollout.manifests.service import ManifestService
 from rollout.manifests.template import KIND
 
 _SUFFIX: Final = ".yaml"
-# Who writes in the home may do everything.
+# A person who can write to the home may do everything.
 _APPLIER: Final = Principal("REFEED_TEMPLATES", frozenset({SCHEDULES_APPLY, RUN, STREAMS_OPERATE}))
 _OF_LAUNCH: Final = ("kind", "release", "request")
-# Of the storage, of the file as YAML and as JSON, and of the manifest that it would be.
+# Errors of the storage, of the YAML or JSON, and of the resulting manifest.
 _FAULTS: Final = (OSError, YamlFaultsError, ValueError, TypeError, RecursionError, RefeedError)
 _LOG: Final = structlog.get_logger()
 
@@ -28,7 +28,7 @@ _LOG: Final = structlog.get_logger()
 def take_over_templates(files: Files, store: JobStore, service: ManifestService) -> None:
     """Apply each template of the folder ``files`` whose name no manifest has ever had.
 
-    From then on the manifest counts, and the file is not read again. A file with a fault keeps no other from it.
+    After that only the manifest counts, and the file is not read again. A faulty file does not stop the others.
     """
     try:
         files_of_templates = [each for each in files.list() if each.endswith(_SUFFIX)]
@@ -45,7 +45,7 @@ def take_over_templates(files: Files, store: JobStore, service: ManifestService)
 
 
 def _convert(document: Any) -> bytes:
-    """Return the manifest of a template as it was written before; the service names what is wrong with it."""
+    """Convert a template file of an earlier release to a manifest; the service reports its faults."""
     if not isinstance(document, Mapping):
         return json.dumps(document, default=_iso_text).encode()
     rest = {name: value for name, value in document.items() if name not in _OF_LAUNCH and value is not None}

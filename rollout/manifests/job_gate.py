@@ -1,4 +1,4 @@
-"""Asks the gate about the query of a schedule's backfill before the manifest is applied."""
+"""Checks the query of a schedule's backfill by the gate, before the manifest is applied."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,18 +29,18 @@ _POINTER: Final = "/" + "/".join(_REQUEST)
 class JobGate:
     """Refuses schedules whose backfills would be refused.
 
-    ``validate`` raises what creating the backfill would; its query gets the times of the last slot before ``now``.
+    ``validate`` raises the errors of a create of the backfill, for the last slot before ``now``.
     """
 
     validate: Callable[[BackfillCreate], ValidRequest]
     now: Callable[[], datetime]
 
     def check(self, manifest: Manifest) -> list[dict[str, str]]:
-        """Ask about the query of a schedule's backfill, and return what there is to warn of.
+        """Check the query of a schedule's backfill, and return warnings.
 
         Raises:
-            ManifestInvalidError: it is refused; the errors have the places in the manifest.
-            WarehouseError: the warehouse, which knows the tables, does not answer.
+            ManifestInvalidError: the query is refused; the errors have their places in the manifest.
+            WarehouseError: the warehouse, which has the tables' schemas, does not answer.
         """
         spec = manifest.spec
         if not isinstance(spec, ScheduleManifest) or not isinstance(spec.job, BackfillJob):
@@ -57,10 +57,10 @@ class JobGate:
 
 @contextmanager
 def _refusing(source: YamlDocument) -> Iterator[None]:
-    """Refuse the manifest for what the block raises about its job's request or query.
+    """Turn the block's errors about the job's request or query into faults of the manifest.
 
     Raises:
-        ManifestInvalidError: it raised something.
+        ManifestInvalidError: the block raised such an error.
     """
     try:
         yield

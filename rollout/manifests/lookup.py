@@ -18,7 +18,7 @@ def get_manifest(store: JobStore, name: str, kind: str | None = None) -> Manifes
     """Return the manifest of this name.
 
     Raises:
-        ManifestNotFoundError: there is none, or it is not of this ``kind``; names that may be meant are named.
+        ManifestNotFoundError: there is none, or it is of another kind than ``kind``; the error has similar names.
     """
     found = find_manifest(store, name)
     noun = "manifest" if kind is None else kind.lower()

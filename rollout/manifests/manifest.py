@@ -1,4 +1,4 @@
-"""Manifests: what people write, kind by kind, and everything that is wrong with it, with line and column."""
+"""Parses manifests, and reports all of their faults with line and column."""
 
 import hashlib
 import json
@@ -27,10 +27,10 @@ from rollout.manifests.template import TemplateManifest
 
 MAX_BYTES: Final = 256 * 1024
 _TOO_LARGE: Final = f"The manifest is larger than {MAX_BYTES} bytes."
-# What YAML can write by an escape, and no store can keep: NUL, and half of a surrogate pair.
+# Characters that YAML escapes can write and no store can keep: NUL, and half of a surrogate pair.
 _UNKEPT: Final = re.compile(r"[\0\ud800-\udfff]")
 _CORE_TAGS: Final = ("null", "bool", "int", "float")
-# The names under which people write secrets, and texts that are nothing else.
+# Names of fields for secrets, and texts that are secrets.
 _SECRET_NAME: Final = re.compile(
     r"(?:.*[_\-.])?(?:secret|password|passwd|token|api[_\-]?key|private[_\-]?key|credentials?)", re.IGNORECASE
 )
@@ -48,13 +48,13 @@ _SECRET_TEXTS: Final[Mapping[str, re.Pattern[str]]] = {
 
 Spec = ScheduleManifest | RolloutManifest | TemplateManifest
 _SPEC: Final[TypeAdapter[Spec]] = TypeAdapter(Annotated[Spec, Field(discriminator="kind")])
-# kind -> what finds the faults that its model can't.
+# kind -> the function that finds faults beyond the model.
 _FINDERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Iterator[Found]]]] = {
     schedule.KIND: schedule.find_faults,
     rollout.KIND: rollout.find_faults,
     template.KIND: template.find_faults,
 }
-# The end of a field's path -> what to do instead of a field or a value that earlier releases had.
+# The end of a field's path -> advice for a field or a value that only earlier releases had.
 _TAKEN_OUT: Final[Mapping[tuple[str | int, ...], str]] = {
     ("validate", "query"): (
         "A rollout runs no query. Remove validate.query and validate.max_bytes_billed. To check the data by SQL, "
@@ -66,11 +66,11 @@ _TAKEN_OUT: Final[Mapping[tuple[str | int, ...], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest without a fault; ``document`` is what was written, as JSON."""
+    """A valid manifest; ``document`` is its content as JSON."""
 
     document: Mapping[str, Any]
     spec: Spec
-    # Where its parts stand in the text that it was read from.
+    # The text from which it was read, with the places of its parts.
     source: YamlDocument | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -85,12 +85,12 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """A digest of the content, whatever its comments and order."""
+        """A digest of the content, without its comments and order."""
         return digest_of(self.document)
 
 
 def digest_of(document: Any) -> str:
-    """Return a digest of a JSON value; the same for the same value."""
+    """Return a digest of a JSON value; equal values have equal digests."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
@@ -101,15 +101,15 @@ def manifest_schema() -> dict[str, Any]:
 
 
 def read_spec(document: Mapping[str, Any]) -> Spec:
-    """Return the manifest that a document of :class:`Manifest` is."""
+    """Parse a document of :class:`Manifest`."""
     return _SPEC.validate_json(json.dumps(document))
 
 
 def parse_manifest(content: bytes, name: str | None = None) -> Manifest:
-    """Return the manifest of a text; ``name`` is what it has to be called.
+    """Parse a text; if ``name`` is given, the manifest must have this name.
 
     Raises:
-        ManifestInvalidError: it has faults; ``details["errors"]`` has all of them, with line and column.
+        ManifestInvalidError: the manifest has faults; ``details["errors"]`` has all, with line and column.
     """
     if len(content) > MAX_BYTES:
         raise refuse([_fault("", _TOO_LARGE, 1, 1)])
@@ -119,7 +119,7 @@ def parse_manifest(content: bytes, name: str | None = None) -> Manifest:
 
 
 def read_manifest(source: YamlDocument, name: str | None = None) -> Manifest:
-    """Return the manifest of a document; raises as :func:`parse_manifest`."""
+    """Read a document; raises as :func:`parse_manifest`."""
     found = list(_find_faults(source.value, name))
     if found:
         raise refuse([place_fault(source, path, message) for path, message in found])
@@ -129,10 +129,10 @@ def read_manifest(source: YamlDocument, name: str | None = None) -> Manifest:
 
 
 def split_manifests(content: bytes) -> list[YamlDocument]:
-    """Return the documents of a text that has one manifest or several, after ``---`` or as a list.
+    """Return the documents of a text with one or several manifests, separated by ``---`` or in a list.
 
     Raises:
-        ManifestInvalidError: it is no YAML of plain values, or has no document.
+        ManifestInvalidError: the text is no YAML of plain values, or has no document.
     """
     with _yaml_faults():
         found = read_yaml_stream(content, _ManifestLoader)
@@ -143,7 +143,7 @@ def split_manifests(content: bytes) -> list[YamlDocument]:
 
 @contextmanager
 def _yaml_faults() -> Iterator[None]:
-    """Raise :class:`ManifestInvalidError` for what is no YAML of plain values."""
+    """Turn faults of the YAML into :class:`ManifestInvalidError`."""
     try:
         yield
     except YamlFaultsError as exc:
@@ -154,14 +154,14 @@ def _yaml_faults() -> Iterator[None]:
 
 
 def refuse(faults: list[dict[str, Any]]) -> ManifestInvalidError:
-    """Return the error about faults, each with its code, message, pointer, line and column."""
+    """Return the error for faults, each with code, message, pointer, line and column."""
     ordered = sorted(faults, key=lambda fault: (fault["line"], fault["column"]))
     sentences = " ".join(f"Line {each['line']}, column {each['column']}: {each['message']}" for each in ordered)
     return ManifestInvalidError(f"The manifest is wrong. {sentences}", errors=ordered)
 
 
 class _ManifestLoader(PlainLoader):
-    """Reads what JSON has: a word such as ``no``, a date and a time of day are texts."""
+    """Reads only values of JSON: a word such as ``no``, a date and a time of day are texts."""
 
     has_aliases = False
     yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012 - as in its parent
@@ -217,14 +217,14 @@ def _find_faults(value: Any, name: str | None) -> Iterator[Found]:
 
 
 def find_secrets(document: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield the path of each text that is a secret, and what it is; never the text.
+    """Yield the path of each secret text, and the kind of secret, but never the text.
 
     Example:
         >>> list(find_secrets({"a": ["postgresql://ann:pass@db/jobs"], "db_password": "x"}))
         [(('a', 0), 'a password in an address'), (('db_password',), 'the value of a name for secrets')]
     """
     for path, text in walk_texts(document):
-        # A parameter's value stands one name below the parameter's.
+        # The value of a parameter is one level below its name.
         names = [part for part in path if isinstance(part, str) and part != "value"]
         kinds = [kind for kind, pattern in _SECRET_TEXTS.items() if pattern.search(text)]
         if kinds:
@@ -234,7 +234,7 @@ def find_secrets(document: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
 
 
 def _name_faults(value: Any, path: tuple[str | int, ...]) -> Iterator[Found]:
-    """Yield the names that are no texts: JSON would make some of them."""
+    """Yield the names that are not texts, because JSON would convert some of them to texts."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             if not isinstance(name, str):
@@ -249,7 +249,7 @@ def _sentence(error: Any) -> Found:
     loc = error["loc"]
     if not loc and error["type"] in {"union_tag_invalid", "union_tag_not_found"}:
         return ("kind",), f"kind must be one of {', '.join(_FINDERS)}."
-    # A tagged union puts its tag behind the field, and that of the whole manifest in front.
+    # A tagged union adds its tag after the field; the tag of the whole manifest comes first.
     path = tuple(part for number, part in enumerate(loc) if number and loc[number - 1] != "job")
     named = ".".join(map(str, path)) or "It"
     if path == ("job",):
@@ -264,7 +264,7 @@ def _sentence(error: Any) -> Found:
 
 
 def place_fault(source: YamlDocument, path: tuple[str | int, ...], message: str) -> dict[str, Any]:
-    """Return a fault of what stands at a path of the document."""
+    """Return a fault with the place of a path in the document."""
     pointer = "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
     return _fault(pointer, message, *source.place(path))
 

@@ -1,4 +1,4 @@
-"""The schedule that the setting REFEED_MERGE_AT makes, and others that merge the same beside it."""
+"""The schedule of the setting REFEED_MERGE_AT, and warnings of other schedules that merge the same sources."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,14 +11,14 @@ from rollout.manifests import schedule
 from rollout.manifests.manifest import Manifest, read_spec
 from rollout.manifests.schedule import MergeJob, ScheduleManifest, read_schedule
 
-# Who owns it, and its name.
+# The owner and the name of the schedule.
 SETTINGS: Final = "REFEED_MERGE_AT"
 NIGHTLY_MERGE: Final = "nightly-merge"
 _DAY: Final = timedelta(days=1)
 
 
 def nightly_merge(at: time) -> Manifest:
-    """Return what a person would write for REFEED_MERGE_AT: of nights that were missed the last is made up for."""
+    """Return the schedule for REFEED_MERGE_AT; of missed nights it catches up only the last one."""
     document = {
         "kind": schedule.KIND,
         "name": NIGHTLY_MERGE,
@@ -32,9 +32,9 @@ def nightly_merge(at: time) -> Manifest:
 
 
 def find_doubles(changes: Mapping[str, Manifest | None], store: JobStore) -> dict[str, list[dict[str, str]]]:
-    """Return warnings by the name of a schedule: one for each other schedule that merges a source of its merge.
+    """Return warnings by the name of a schedule: one for each other schedule that merges one of its sources.
 
-    ``changes`` are what is to be applied, None for a manifest that is to be removed.
+    ``changes`` are the manifests to apply, None for a manifest to remove.
     """
     specs: dict[str, Any] = {name: each.spec for name, each in changes.items() if each is not None}
     owners = {}

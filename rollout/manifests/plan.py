@@ -1,4 +1,4 @@
-"""Plans of manifests: how each one would change, or why it is refused."""
+"""Plans of manifests: the change of each manifest, or the reason why it is refused."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,11 +24,11 @@ Action = Literal["create", "update", "none", "remove"]
 
 @dataclass(frozen=True, slots=True)
 class ManifestPlan:
-    """How applying or removing a manifest changes it; ``hash`` stands for exactly this change.
+    """The change of a manifest by applying or removing it; ``hash`` identifies exactly this change.
 
-    ``note`` is the result of the earlier rollout of unchanged content. ``warnings`` are about its job: the query
-    may select other messages than its author wanted, or another schedule merges the same. ``record`` is the
-    manifest once it is applied, and ``update`` the newest update that it has begun.
+    ``note`` is the result of the earlier rollout with the same content. ``warnings`` are about the job: the query
+    may select other messages than intended, or another schedule merges the same source. ``record`` is the applied
+    manifest, and ``update`` the newest update that it has begun.
     """
 
     name: str
@@ -45,7 +45,7 @@ class ManifestPlan:
 
 @dataclass(frozen=True, slots=True)
 class ManifestChange:
-    """A plan with what carries it out; a ``manifest`` of None is removed."""
+    """A plan, with the objects that carry it out; the manifest is removed if ``manifest`` is None."""
 
     plan: ManifestPlan
     manifest: Manifest | None = None
@@ -54,7 +54,7 @@ class ManifestChange:
 
 @dataclass(frozen=True, slots=True)
 class RefusedManifest:
-    """A manifest that can't be applied or removed; ``faults`` have the places in the text if they have any."""
+    """A manifest that can't be applied or removed; ``faults`` have their places in the text, if known."""
 
     name: str | None
     kind: str | None
@@ -63,7 +63,7 @@ class RefusedManifest:
 
     @classmethod
     def of(cls, source: YamlDocument, error: RefeedError) -> "RefusedManifest":
-        """Return the refusal of a document, with a place for each fault."""
+        """Return the refusal of a document, with the place of each fault."""
         value = source.value if isinstance(source.value, Mapping) else {}
         name, kind = (each if isinstance(each := value.get(key), str) else None for key in ("name", "kind"))
         faults = []
@@ -75,7 +75,7 @@ class RefusedManifest:
 
 @dataclass(frozen=True, slots=True)
 class ManifestsPlan:
-    """The plans of several manifests; ``hash`` stands for exactly these changes, in any order."""
+    """The plans of several manifests; ``hash`` identifies exactly these changes, in any order."""
 
     plans: tuple[ManifestPlan, ...]
     refused: tuple[RefusedManifest, ...]
@@ -87,7 +87,7 @@ class ManifestsPlan:
 
 
 def plan_change(name: str, manifest: Manifest | None, record: ManifestRecord | None) -> ManifestPlan:
-    """Return how a manifest changes from ``record`` to ``manifest``; one of both is not None."""
+    """Return the change of a manifest from ``record`` to ``manifest``; at most one of them is None."""
     before, digest_before = ({}, None) if record is None else (record.document, record.digest)
     after, digest_after = ({}, None) if manifest is None else (manifest.document, manifest.digest)
     action: Action = "update"
@@ -104,9 +104,9 @@ def plan_change(name: str, manifest: Manifest | None, record: ManifestRecord | N
 
 
 def refuse_all(refused: Sequence[RefusedManifest], names: Collection[str]) -> RefeedError:
-    """Return the error of the manifests that were refused; ``names`` are of those that were not.
+    """Return one error for all refused manifests; ``names`` are the names of the others.
 
-    One manifest alone keeps its own error, and a caller who lacks a scope gets that error.
+    A single manifest keeps its own error, and a caller without a scope gets the error about the scope.
     """
     errors = [each.error for each in refused]
     missing = [error for error in errors if isinstance(error, ForbiddenError)]
@@ -118,7 +118,7 @@ def refuse_all(refused: Sequence[RefusedManifest], names: Collection[str]) -> Re
 
 
 def check_versions(name: str, record: ManifestRecord | None, versions: Versions) -> None:
-    """Raise ManifestChangedError if the manifest is at none of ``versions``."""
+    """Raise ManifestChangedError unless the manifest is at one of ``versions``."""
     if versions is not None and (record is None or record.version not in versions):
         raise ManifestChangedError(f"{name} has changed since you read it.", name=name)
 

@@ -1,4 +1,4 @@
-"""The jobs that schedules start: made once a slot, and looked at, whatever their kind."""
+"""Starts and follows the jobs of schedules, of all kinds, one for each slot."""
 
 import json
 from collections.abc import Mapping
@@ -35,17 +35,17 @@ _ENDS: Final[Mapping[JobState, RunState]] = {
 
 @dataclass(frozen=True, slots=True)
 class StartedJob:
-    """A job that a run has: its kind and its id, of a stream its name."""
+    """The job of a run: its kind and its id, or the name of a stream."""
 
     kind: str
     id: str
 
 
 def require_scope(kind: str, request: Mapping[str, Any], principal: Principal) -> None:
-    """Raise unless the principal may itself do what a schedule or a template of this job does for others.
+    """Check that the principal may start the job of a schedule or a template by itself.
 
     Raises:
-        ForbiddenError: it may not.
+        ForbiddenError: the principal may not.
     """
     if kind == "template":
         principal.require_any(PLAN, STREAMS_OPERATE, RUN)
@@ -60,14 +60,14 @@ def require_scope(kind: str, request: Mapping[str, Any], principal: Principal) -
 
 
 def require_job(job: Job, principal: Principal) -> None:
-    """Raise unless the principal may itself do what a schedule of this job does; as :func:`require_scope`."""
+    """Check that the principal may start this job of a schedule by itself; raises as :func:`require_scope`."""
     require_scope(job.kind, job.model_dump(mode="json")["request"], principal)
 
 
 class ScheduledJobs:
-    """Starts what a run is of, by the service of its kind.
+    """Starts the jobs of runs by the service of their kind.
 
-    The idempotency key is the slot's: a run that is started again after a crash gets the job that it had.
+    The idempotency key is derived from the slot: a run that is started again after a crash gets the same job.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class ScheduledJobs:
         self._compactions = compactions
 
     def start(self, run: ScheduleRun, principal: Principal) -> StartedJob:
-        """Make the run's job, unless it is made.
+        """Create the run's job, or find it if it exists.
 
         Raises:
             RefeedError: as the service of its kind.
@@ -123,7 +123,7 @@ class ScheduledJobs:
         return StartedJob(_SNAPSHOT, snapshot.id)
 
     def look(self, run: ScheduleRun) -> tuple[RunState, str | None]:
-        """Return how the run's job stands, with the reason where it failed.
+        """Return the state of the run's job, with the reason of a failure.
 
         Raises:
             StoreUnavailableError: the store does not answer.
@@ -132,7 +132,7 @@ class ScheduledJobs:
         if run.job_kind == _SNAPSHOT:
             return self._look_at_snapshot(run.job_id)
         if run.job_kind in set(StreamKind):
-            # A stream goes on for ever: its launch is all that there is to do.
+            # A stream never ends by itself: the run has succeeded with the launch.
             return RunState.SUCCEEDED, None
         try:
             job = self._store.get(run.job_id)

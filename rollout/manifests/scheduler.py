@@ -1,4 +1,4 @@
-"""The engine of schedules: gives every slot that is due its run, once, and follows runs to their end."""
+"""The engine of schedules: creates one run for each due slot, and follows runs to their end."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -33,9 +33,9 @@ from rollout.manifests.scheduled_jobs import ScheduledJobs
 from rollout.rollouts import NOTHING_TO_ROLL_OUT
 
 _RETRY_SECONDS: Final = 60.0
-# A slot that was seen later than this was missed: the service was away.
+# A slot that is found later than this was missed, because no service was running.
 _GRACE_SECONDS: Final = 60.0
-# What ends by itself: the same start may work a minute later.
+# Transient errors: the same start may succeed a minute later.
 _PASSING: Final = (
     CredentialsMissingError,
     FolderUnavailableError,
@@ -52,19 +52,19 @@ _LOG: Final = structlog.get_logger()
 
 
 def principal_of(run: ScheduleRun, record: ManifestRecord) -> Principal:
-    """Return who creates a run's job: who asked for the run, else the schedule with what its applier may do."""
+    """Return the principal that creates a run's job: its requester, or the schedule with its applier's rights."""
     if run.asked_by is not None:
         return read_fields(Principal, run.request["asked_by"])
     return Principal(f"schedule:{record.name}", record.scopes, record.topics)
 
 
 class Scheduler:
-    """Looks at all schedules once a second; every replica of the service has one, and they need no leader.
+    """Looks at all schedules once a second; every replica of the service has a scheduler, without a leader.
 
-    A slot's run is one row, which only one replica can add; its job is made by a key of the slot, so that a
-    replica that goes on after another one's death gets the same job. A start that fails for a passing reason is
-    tried again every minute until the next slot is due. A look that fails is done again by the next one, and a
-    fault of one schedule keeps no other from its slots.
+    The run of a slot is one row, which only one replica can insert. Its job has an idempotency key of the slot, so
+    that a replica that continues after another one's death gets the same job. A start with a transient error is
+    tried again every minute until the next slot is due. The next look repeats a failed look, and a fault of one
+    schedule does not stop the others.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class Scheduler:
         self._jobs = jobs
         self._steady = steady
         self._tried_at: dict[tuple[str, datetime], float] = {}
-        # The slot after a moment, by the content of a schedule: reading one takes longer than all else in a look.
+        # Cache of the next slot by a schedule's content: parsing a schedule takes longer than the rest of a look.
         self._following: dict[str, tuple[tuple[str, datetime], datetime | None]] = {}
 
     def tick(self) -> None:
-        """Settle the slots that are due, and bring every run one step further.
+        """Settle the due slots, and move every run one step further.
 
         Raises:
             StoreUnavailableError: the store does not answer.
@@ -98,7 +98,7 @@ class Scheduler:
         self._following = {name: slot for name, slot in self._following.items() if name in records}
 
     def _settle(self, record: ManifestRecord, now: datetime) -> None:
-        # Before the lock of a write: mostly nothing is due.
+        # Checked before the write locks, because mostly nothing is due.
         if record.settled_until > now + AHEAD:
             record = self._store.set_back(record.name)
             _LOG.warning(
@@ -115,7 +115,7 @@ class Scheduler:
             _LOG.info("slot is due", schedule=run.schedule, slot=run.slot.isoformat(), state=run.state.value)
 
     def _slot_after(self, record: ManifestRecord) -> datetime | None:
-        """Return the first slot that is not settled, None where there is none."""
+        """Return the first slot that is not settled, or None."""
         key = (record.digest, record.settled_until)
         known = self._following.get(record.name)
         if known is None or known[0] != key:
@@ -128,10 +128,10 @@ class Scheduler:
             self._follow(run, record)
             return
         if record is None:
-            # Removed since the look began.
+            # The schedule was removed since the look began.
             return
         if run.state is RunState.QUEUED:
-            # A run that somebody asked for can begin before an earlier slot is settled.
+            # A run that a person requested can begin before an earlier slot is settled.
             is_before = (
                 other.schedule == run.schedule and (other.state is not RunState.QUEUED or other.slot < run.slot)
                 for other in living
@@ -184,7 +184,7 @@ class Scheduler:
 
 @contextmanager
 def _apart(schedule: str) -> Iterator[None]:
-    """Keep a schedule's fault from the others, such as a document of another release."""
+    """Log a schedule's fault, such as a document of another release, so that the others continue."""
     try:
         yield
     except StoreUnavailableError:
@@ -194,7 +194,7 @@ def _apart(schedule: str) -> Iterator[None]:
 
 
 def _why_pause(run: ScheduleRun, record: ManifestRecord, why: str | None) -> str | None:
-    """Return why a run that failed pauses its schedule; None where it does not."""
+    """Return why a failed run pauses its schedule, or None if it does not."""
     if read_schedule(record.document).on_failure != "pause":
         return None
     return f"The run of {run.slot:%Y-%m-%dT%H:%MZ} failed: {why or 'its job says why'}"
@@ -203,11 +203,11 @@ def _why_pause(run: ScheduleRun, record: ManifestRecord, why: str | None) -> str
 def settle_slots(
     spec: ScheduleManifest, settled_until: datetime, now: datetime, living: Sequence[ScheduleRun]
 ) -> Settlement | None:
-    """Return the runs of the slots that are due and not settled yet; None while nothing is to be settled.
+    """Return the runs of the due slots that are not settled yet; None while there are no such slots.
 
-    Without a catch-up only the newest slot gets a run, and only where it is at most a minute late. With one, the
-    newest slots within its window do, one after another, and after the ``living`` runs. Beside these the
-    schedule's overlap decides about slots that are on time, and of several about the newest.
+    Without a catch-up only the newest slot gets a run, and only if it is at most a minute late. With a catch-up
+    the newest slots within its window get runs, one after another, after the ``living`` runs. For a slot that is
+    on time, the schedule's overlap decides; of several slots, for the newest.
     """
     window = _GRACE_SECONDS if spec.catch_up is None else max(_GRACE_SECONDS, spec.catch_up.window_seconds)
     most = 1 if spec.catch_up is None else spec.catch_up.max
@@ -215,7 +215,7 @@ def settle_slots(
     since = max(settled_until, now - timedelta(seconds=window))
     due = list(takewhile(lambda each: each <= now, timing.after(since)))
     if not due:
-        # Else each look until the next slot would ask again whether one of those before is due, as a writer.
+        # Settle now: otherwise each look until the next slot would search again for these slots, as a writer.
         missed = timing.name_slots(settled_until, since)
         return None if missed is None else Settlement(since, (), {}, missed)
     chosen = due[-most:]
@@ -238,9 +238,9 @@ def settle_slots(
 def settle_now(
     spec: ScheduleManifest, now: datetime, living: Sequence[ScheduleRun], principal: Principal
 ) -> Settlement:
-    """Return a run of the newest slot that has ended, beside the slots that are due, for who asks for it.
+    """Return a requested run of the newest slot that has ended, and the runs of due slots.
 
-    The schedule's overlap decides about it as about a slot.
+    The schedule's overlap decides about the requested run as about a slot.
     """
     end = spec.timing().before(now)
     [(state, why)] = _beside(spec, 1, living) if living else [(RunState.STARTING, None)]
@@ -256,7 +256,7 @@ def _request_of(spec: ScheduleManifest) -> dict[str, Any]:
 def _beside(
     spec: ScheduleManifest, count: int, living: Sequence[ScheduleRun]
 ) -> list[tuple[RunState, str | None]]:
-    """Return how runs begin beside living ones: all but the newest are left out."""
+    """Return the first states of new runs beside living ones: all but the newest are skipped."""
     before = living[-1]
     skipped = (RunState.SKIPPED, f"The run of {before.slot:%Y-%m-%dT%H:%MZ} has not ended.")
     queue_is_full = spec.overlap == "queue" and any(run.state is RunState.QUEUED for run in living)

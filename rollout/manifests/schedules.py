@@ -1,4 +1,4 @@
-"""Schedules as callers see, pause, resume and run them."""
+"""Lets callers list, pause, resume and run schedules."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,11 +36,11 @@ class Schedule:
 
 
 class ScheduleService:
-    """What callers want of schedules; the schedulers carry it out.
+    """Writes requests about schedules into the job store; the schedulers carry them out.
 
     Raises:
         ForbiddenError: any call whose ``principal`` lacks the scope.
-        ManifestNotFoundError: any call that names a schedule that is not there.
+        ManifestNotFoundError: any call that names a schedule that does not exist.
         ManifestChangedError: any call with ``versions``, if the schedule is at none of them.
     """
 
@@ -48,7 +48,7 @@ class ScheduleService:
         self._store = store
 
     def list_schedules(self, *, principal: Principal) -> list[Schedule]:
-        """Return all schedules, by name."""
+        """Return all schedules, sorted by name."""
         principal.require_any(READ, SCHEDULES_APPLY)
         return [self._show(record) for record in self._store.list_manifests(kind=KIND)]
 
@@ -60,7 +60,7 @@ class ScheduleService:
     def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
         """Return schedules whose last run, in the last seven days, could not start its job.
 
-        A job that failed is in the inbox itself.
+        A failed job has its own inbox item.
         """
         principal.require_any(READ, SCHEDULES_APPLY)
         runs = self._store.list_unstarted(self._store.now() - timedelta(days=FAILURE_DAYS))
@@ -68,16 +68,16 @@ class ScheduleService:
         return [_unstarted_item(run) for run in runs if run.schedule in living]
 
     def pause(self, name: str, *, principal: Principal, versions: Versions = None) -> Schedule:
-        """Let no slot of the schedule be due until :meth:`resume`; what runs goes on."""
+        """Skip the slots of the schedule until :meth:`resume`; running jobs continue."""
         principal.require(SCHEDULES_APPLY)
         record = get_manifest(self._store, name, KIND)
         return self._pause(record, f"{principal.name} paused it.", principal, versions)
 
     def resume(self, name: str, *, principal: Principal, versions: Versions = None) -> Schedule:
-        """Let slots be due from now on; those of the pause are not made up for.
+        """Make slots due from now on; slots of the pause stay skipped.
 
         Raises:
-            ForbiddenError: ``principal`` may not do itself what the job does.
+            ForbiddenError: ``principal`` may not start the job by itself.
         """
         principal.require(SCHEDULES_APPLY)
         record = get_manifest(self._store, name, KIND)
@@ -92,11 +92,11 @@ class ScheduleService:
     ) -> ScheduleRun:
         """Run the schedule's job now, as ``principal`` and for the newest slot that has ended.
 
-        A paused one runs too. Beside a run that has not ended the overlap decides as about a slot. The same key
-        gives back the first run.
+        A paused schedule runs too. If a run has not ended, the overlap decides as about a slot. A repeated key
+        returns the first run.
 
         Raises:
-            ForbiddenError: ``principal`` may not do itself what the job does.
+            ForbiddenError: ``principal`` may not start the job by itself.
         """
         principal.require(SCHEDULES_APPLY)
         get_manifest(self._store, name, KIND)

@@ -1,4 +1,4 @@
-"""Manifests as callers plan, apply and remove them by their names."""
+"""Lets callers plan, apply and remove manifests."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -55,7 +55,7 @@ from rollout.rollouts import RolloutService
 from rollout.shadow_work import show_update
 from sql.worker import GateUnavailableError
 
-# Who owns what callers apply.
+# The owner of manifests that callers apply.
 API: Final = "api"
 # kind -> the scope that applies and removes it
 _SCOPES: Final = {
@@ -63,22 +63,23 @@ _SCOPES: Final = {
     template.KIND: SCHEDULES_APPLY,
     rollout.KIND: ROLLOUTS_APPLY,
 }
-# They say nothing about a manifest: the same call may be answered later.
+# Errors that are not about the manifest: a later call may succeed.
 _UNANSWERED: Final = (StoreError, WarehouseError, GateUnavailableError)
 _TIMING: Final = ("cron", "time_zone", "start", "end")
 _LOG: Final = structlog.get_logger()
 
 
 class ManifestService:
-    """Keeps manifests; the schedulers carry out schedules, and agents the updates that rollouts are.
+    """Stores manifests; the schedulers carry out schedules, and the agents carry out the updates of rollouts.
 
-    A name belongs to the source that applied it first, and only that one changes or removes it. A schedule starts
-    its jobs with the scopes and topics of who applied it last. A rollout begins with its manifest, once for its
-    content. ``check_compaction`` raises where the warehouse has nothing to compact.
+    A name belongs to the source that applied it first; only this source changes or removes it. A schedule starts
+    its jobs with the scopes and topics of the last caller that applied it. Applying the manifest of a rollout
+    begins the rollout, once for the same content. ``check_compaction`` raises if the warehouse has nothing to
+    compact.
 
     Raises:
         ForbiddenError: any call whose ``principal`` lacks the scope.
-        ManifestNotFoundError: any call that names a manifest that is not there.
+        ManifestNotFoundError: any call that names a manifest that does not exist.
     """
 
     def __init__(
@@ -106,14 +107,13 @@ class ManifestService:
     ) -> ManifestsPlan:
         """Apply every manifest of a text, or none; with ``validate_only`` only return the plan.
 
-        With ``prune``, what callers of the API applied and the text does not name is removed as well. All checks
-        come before the one transaction that changes everything, so a manifest that changes in between undoes all.
+        ``prune`` also removes manifests that callers of the API applied and that are not in the text. All checks
+        come before the transaction with all changes; if a manifest changes in between, nothing is applied.
 
         Raises:
-            ManifestInvalidError: the text can't be read; with ``validate_only``, faults of one document do not
-                raise, and the plan has them.
-            ManifestChangedError: ``plan_hash`` stands for something else, or it is at none of ``versions``.
-            RequestInvalidError: a prune without ``plan_hash``, or ``versions`` of several manifests.
+            ManifestInvalidError: the text can't be read, or, without ``validate_only``, a document has faults.
+            ManifestChangedError: ``plan_hash`` is of another plan, or the manifest is at none of ``versions``.
+            RequestInvalidError: a prune without ``plan_hash``, or ``versions`` with several manifests.
             RefeedError: as :meth:`apply`; nothing is applied.
         """
         principal.require_any(*((READ,) if validate_only else ()), *_SCOPES.values())
@@ -139,7 +139,7 @@ class ManifestService:
             return plan
 
         def carry_out() -> dict[str, ManifestRecord]:
-            # Every caller locks the rows in the same order.
+            # Sorted, so that every caller locks the rows in the same order.
             return {name: self._carry_out(changes[name], principal) for name in sorted(changes)}
 
         if validate_only:
@@ -168,17 +168,17 @@ class ManifestService:
     def apply(
         self, name: str, content: bytes, *, principal: Principal, source: str = API, holder: str | None = None
     ) -> ManifestRecord:
-        """Create or change what the manifest describes, and return it.
+        """Create or change the manifest, and return it.
 
-        The same content again changes nothing. Another cron, zone, start or end makes no slot due that is past.
-        ``holder`` is the replica that watches ``source``, where that is one of uploads.
+        The same content again changes nothing. A change of cron, zone, start or end makes no past slot due.
+        ``holder`` is the replica that watches ``source``, if the source is an upload.
 
         Raises:
-            ManifestInvalidError: it has faults; all of them are in the details.
+            ManifestInvalidError: the manifest has faults; the details have all of them.
             ManifestOwnedError: the name belongs to another source.
             LeaseLostError: ``holder`` does not watch the source any more.
-            UpdateInProgressError: a rollout of it has not ended.
-            RefeedError: a rollout can't begin, as :meth:`RolloutService.prepare`, or something else runs.
+            UpdateInProgressError: a rollout of the manifest has not ended.
+            RefeedError: a rollout can't begin, as :meth:`RolloutService.prepare`, or another update runs.
         """
         principal.require_any(*_SCOPES.values())
         change = self._check(parse_manifest(content, name), principal)
@@ -187,15 +187,15 @@ class ManifestService:
         return record
 
     def remove(self, name: str, *, principal: Principal, versions: Versions = None) -> ManifestRecord:
-        """Remove a manifest; of a schedule, what runs ends by itself, and what has not begun never does.
+        """Remove a manifest; running jobs of a schedule continue, and runs that have not begun are dropped.
 
-        Of a rollout nothing that runs changes. One that came by upload can be removed once its file has gone, or
-        nobody watches its folder or bucket.
+        Removing a rollout changes no stream. An uploaded manifest can be removed after its file is deleted, or if
+        no replica watches its folder or bucket.
 
         Raises:
             ManifestOwnedError: the name belongs to another source.
-            ManifestChangedError: it is at none of ``versions``.
-            UpdateInProgressError: a rollout of it has not ended.
+            ManifestChangedError: the manifest is at none of ``versions``.
+            UpdateInProgressError: a rollout of the manifest has not ended.
         """
         principal.require_any(*_SCOPES.values())
         record = get_manifest(self._store, name)
@@ -213,18 +213,18 @@ class ManifestService:
         return record
 
     def find_changes(self, record: ManifestRecord) -> tuple[HistoryEvent | None, HistoryEvent | None]:
-        """Return when the manifest was applied last, and its last change; None is unknown."""
+        """Return the events of the last apply and of the last change; None is unknown."""
         return self._store.find_manifest_changes(record.name)
 
     def list_manifests(self, *, principal: Principal) -> list[ManifestRecord]:
-        """Return all manifests that ``principal`` may see, by name."""
+        """Return all manifests that ``principal`` may see, sorted by name."""
         principal.require_any(READ, STREAMS_READ, *_SCOPES.values())
         return [each for each in self._store.list_manifests() if any(map(principal.may, _sight_of(each)))]
 
     def keep_nightly_merge(self, at: time | None) -> None:
-        """Have the schedule that REFEED_MERGE_AT is short for, or none with None.
+        """Create, change or (with None) remove the schedule of REFEED_MERGE_AT.
 
-        A person's schedule of the same name stays as it is.
+        A schedule with the same name that a person applied stays unchanged.
         """
         try:
             if at is None:
@@ -240,7 +240,7 @@ class ManifestService:
             _LOG.info("the schedule of REFEED_MERGE_AT was not created", problem=exc.message)
 
     def find_update(self, record: ManifestRecord, *, principal: Principal) -> StreamUpdate | None:
-        """Return the newest update that applying the manifest began; None where it began none."""
+        """Return the newest update that applying the manifest began, or None."""
         found = self._store.list_updates(manifest=record.name) if record.kind == rollout.KIND else ()
         return show_update(found[0], principal) if found else None
 
