@@ -257,7 +257,7 @@ class Releases:
 def _start(python: str, code: Path, environment: Mapping[str, str]) -> ReleaseStart:
     path = os.pathsep.join(filter(None, (str(code), environment.get("PYTHONPATH"))))
     conf = json.loads(environment.get("REFEED_SPARK_CONF") or "{}")
-    # The driver's environment reaches only the Python workers of its own JVM.
+    # Executors do not inherit the driver's environment, so they get the path by Spark's settings.
     executors = {"spark.executorEnv.PYTHONPATH": path, "spark.executorEnv.PYTHONSAFEPATH": "1"}
     variables = {"PYTHONPATH": path, "REFEED_SPARK_CONF": json.dumps({**executors, **conf}), **_SAFE_PATH}
     return ReleaseStart(python, {**environment, **variables})

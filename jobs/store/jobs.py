@@ -321,7 +321,7 @@ class Jobs:
                 if not job.state.is_final and not _awaits(approval):
                     changes["news_at"] = None
             changed = JOB_RECORDS.update(connection, job_id, **changes)
-            # Only the options of the request: the service keeps others of its own beside them.
+            # Show changes of the request's options only, not of options that the service adds.
             asked = {name: value for name, value in (options or {}).items() if name in job.request}
             before = {name: job.options.get(name, job.request[name]) for name in asked}
             fields: Any = {"options": sorted(options or ()) or None, "changes": render_changes(before, asked)}
