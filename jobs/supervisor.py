@@ -200,7 +200,7 @@ class JobSupervisor:
             _LOG.exception("the supervision of a job failed; trying again", job_id=job_id)
 
     def _take_over(self) -> None:
-        """Renew the own leases, and take jobs that other supervisors have left."""
+        """Renew its own leases, and take jobs that other supervisors have left."""
         self._renewal.looked()
         for name in self._store.owners(self._kind.name):
             owner = LeaseOwner.parse(name)
